@@ -1,0 +1,3 @@
+"""The search itself."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""From a candidate to an artifact: export, tuning, compilation."""

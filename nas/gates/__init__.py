@@ -1,0 +1,1 @@
+"""Checks that stop a wrong number before it counts."""

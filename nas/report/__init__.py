@@ -1,0 +1,1 @@
+"""What a person reads when the search has ended."""

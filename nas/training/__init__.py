@@ -1,0 +1,1 @@
+"""Proxy training on real data."""

@@ -1,0 +1,1 @@
+"""What a candidate costs on a device."""

@@ -1,0 +1,1 @@
+"""Search spaces: what can be built, as pure data."""

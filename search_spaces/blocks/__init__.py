@@ -1,0 +1,1 @@
+"""Torch modules, one file a family."""
