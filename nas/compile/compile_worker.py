@@ -1,0 +1,170 @@
+"""What runs inside a compile worker: export, lowering, and building with tuned records.
+
+Export and lowering take seconds and are needed twice, before tuning (which kernels are there?)
+and after it (build them): the worker keeps its last lowered module. A worker that was replaced
+in between does the work again; nothing depends on the memory.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nas.compile.kernels import KernelTask
+from search_spaces.candidate import Candidate, TensorSpec
+
+if TYPE_CHECKING:
+    import tvm
+
+    from nas.compile.export import Reference
+
+LIBRARY_NAME = "model.so"
+PARITY_NAME = "parity.npz"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileRequest:
+    """One candidate, phase and set of weights to compile for one target.
+
+    Attributes:
+        candidate_json: the candidate's canonical JSON.
+        phase: entry point.
+        weights: checkpoint file, or None for random weights from `seed`.
+        seed: of the random weights.
+        target: target string.
+    """
+
+    candidate_json: str
+    phase: str
+    weights: str | None
+    seed: int
+    target: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompilePlan:
+    """The kernels that a request needs."""
+
+    tasks: tuple[KernelTask, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltFiles:
+    """Files that a build left in its folder, and what enters and leaves the code."""
+
+    names: tuple[str, ...]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lowered:
+    request: CompileRequest
+    module: tvm.IRModule
+    reference: Reference
+    inputs: tuple[TensorSpec, ...]
+
+
+_last: list[_Lowered] = []
+
+
+def plan(request: CompileRequest) -> CompilePlan:
+    """Exports and lowers a candidate; says which kernels it needs."""
+    from nas.compile.kernels import kernels_of
+
+    lowered = _lower(request)
+    return CompilePlan(tasks=kernels_of(lowered.module, _target(request.target)))
+
+
+def build(request: CompileRequest, records: dict[str, str], folder: str) -> BuiltFiles:
+    """Builds the library with the schedules of `records`; weights are prepacked into it.
+
+    Args:
+        request: as given to `plan`.
+        records: kernel key to tuning record, for each kernel that has one.
+        folder: an existing, empty folder for the files.
+    """
+    import numpy as np
+    import tvm
+    from tvm import relax
+
+    lowered = _lower(request)
+    target = _target(request.target)
+    passes = relax.transform
+    with target, _database(lowered.module, target, records), tvm.transform.PassContext(opt_level=3):
+        module = tvm.transform.Sequential(
+            [
+                passes.MetaScheduleApplyDatabase(),
+                passes.SplitLayoutRewritePreproc(),
+                passes.LiftTransformParams(),
+                passes.FoldConstant(),
+            ]
+        )(lowered.module)
+        executable = tvm.compile(module, target=target)
+    executable.export_library(str(Path(folder) / LIBRARY_NAME))
+    arrays = {f"input_{index}": array for index, array in enumerate(lowered.reference.inputs)}
+    arrays |= {f"output_{index}": array for index, array in enumerate(lowered.reference.outputs)}
+    np.savez(Path(folder) / PARITY_NAME, **arrays)  # type: ignore[arg-type]
+    return BuiltFiles(names=(LIBRARY_NAME, PARITY_NAME), inputs=lowered.inputs, outputs=output_specs(lowered.reference))
+
+
+def output_specs(reference: Reference) -> tuple[TensorSpec, ...]:
+    """Names, shapes and dtypes of a reference's outputs."""
+    return tuple(
+        TensorSpec(name=f"output_{index}", shape=tuple(array.shape), dtype=str(array.dtype))
+        for index, array in enumerate(reference.outputs)
+    )
+
+
+def reference_of(request: CompileRequest) -> tuple[Reference, tuple[TensorSpec, ...]]:
+    """The request's torch model with its answers, and the specs of its inputs."""
+    from nas.compile.export import make_reference
+    from search_spaces.registry import make_space
+
+    candidate = Candidate.from_json(json.loads(request.candidate_json))
+    space = make_space(candidate.space, candidate.input, candidate.head)
+    phase = next(phase for phase in space.phases(candidate) if phase.name == request.phase)
+    weights = None if request.weights is None else Path(request.weights)
+    return make_reference(candidate, phase, weights, request.seed), phase.inputs
+
+
+def _lower(request: CompileRequest) -> _Lowered:
+    from nas.compile.export import export_program
+    from nas.compile.lowering import lower
+
+    if _last and _last[0].request == request:
+        return _last[0]
+    _last.clear()
+    reference, inputs = reference_of(request)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.export deprecates its own internals
+        module = lower(export_program(reference), _target(request.target))
+    _last.append(_Lowered(request=request, module=module, reference=reference, inputs=inputs))
+    return _last[0]
+
+
+def _target(text: str) -> tvm.target.Target:
+    import tvm
+
+    return tvm.target.Target(json.loads(text))
+
+
+def _database(
+    module: tvm.IRModule, target: tvm.target.Target, records: dict[str, str]
+) -> tvm.s_tir.meta_schedule.database.MemoryDatabase:
+    from tvm.s_tir import meta_schedule
+
+    from nas.compile.kernels import workload_key
+
+    database = meta_schedule.database.MemoryDatabase()
+    for task in meta_schedule.relax_integration.extract_tasks(module, target):
+        workload = task.dispatched[0]
+        record_json = records.get(workload_key(workload))
+        if record_json is not None:
+            committed = database.commit_workload(workload)
+            record = meta_schedule.database.TuningRecord.from_json(json.loads(record_json), committed)
+            database.commit_tuning_record(record)
+    return database

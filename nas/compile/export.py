@@ -1,0 +1,164 @@
+"""From a torch model to a folded model and an exported program, with fixed inputs and answers."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_spaces.candidate import Candidate
+from search_spaces.space import Phase
+
+if TYPE_CHECKING:
+    import torch
+    from torch import fx, nn
+
+Arrays = tuple[NDArray[np.float32], ...]
+
+INPUT_SEED = 20_260_101
+"""Seed of the fixed inputs on which compiled code is compared with torch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """A folded torch model with the answers that every compiled version must give.
+
+    Attributes:
+        model: batch norm folded into convolutions; what all runtimes compile.
+        inputs, outputs: fixed inputs, and the answers of the model before folding.
+    """
+
+    model: nn.Module
+    inputs: Arrays
+    outputs: Arrays
+
+
+def make_reference(candidate: Candidate, phase: Phase, weights: Path | None, seed: int) -> Reference:
+    """Builds the candidate's model in torch and records its answers on fixed inputs.
+
+    Args:
+        candidate: the network.
+        phase: its entry point; the inputs have the shapes of `phase.inputs`.
+        weights: a checkpoint to load; None for random weights, which is all that latency needs.
+        seed: of the random weights. Batch norm gets random statistics as well: with the initial
+            ones (mean 0, variance 1) a mistake in folding would go unseen.
+    """
+    import torch
+
+    from nas.training.checkpoint import load_state
+    from search_spaces.build import build_model
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = build_model(candidate)
+        if weights is None:
+            _randomise_statistics(model)
+    if weights is not None:
+        model.load_state_dict(load_state(weights))
+    model.eval()
+    inputs = fixed_inputs(phase)
+    with torch.no_grad():
+        answer = model(*[torch.from_numpy(array) for array in inputs])
+    outputs = answer if isinstance(answer, tuple) else (answer,)
+    return Reference(
+        model=fold_batch_norm(model), inputs=inputs, outputs=tuple(output.numpy().copy() for output in outputs)
+    )
+
+
+def fixed_inputs(phase: Phase) -> Arrays:
+    """Seeded standard normal inputs of the phase's shapes; the same in every process."""
+    generator = np.random.default_rng(INPUT_SEED)
+    return tuple(generator.standard_normal(spec.shape, dtype=np.float32) for spec in phase.inputs)
+
+
+def export_program(reference: Reference) -> torch.export.ExportedProgram:
+    """The folded model as a torch.export program with static shapes."""
+    import torch
+
+    inputs = tuple(torch.from_numpy(array) for array in reference.inputs)
+    with torch.no_grad():
+        return torch.export.export(reference.model, inputs)
+
+
+def fold_batch_norm(model: nn.Module) -> fx.GraphModule:
+    """Folds every batch norm into the convolution before it, or the 1x1 convolution after it.
+
+    Both are exact in real arithmetic. After a convolution: Ioffe and Szegedy 2015, section 3.1.
+    Before one: `W(s x + t) + b = (W s) x + (W t + b)`, true only where no padding adds zeros
+    between the two, so only for 1x1 convolutions without padding.
+    """
+    import torch
+    from torch import fx, nn
+    from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+    graph_module = fx.symbolic_trace(copy.deepcopy(model).eval())
+    modules = dict(graph_module.named_modules())
+    for node in list(graph_module.graph.nodes):
+        norm = modules.get(str(node.target)) if node.op == "call_module" else None
+        if not isinstance(norm, nn.BatchNorm2d):
+            continue
+        before = node.args[0]
+        conv = _module_of(before, modules)
+        if isinstance(conv, nn.Conv2d) and len(before.users) == 1:
+            _replace(graph_module, before, fuse_conv_bn_eval(conv, norm), modules)
+            node.replace_all_uses_with(before)
+            graph_module.graph.erase_node(node)
+            continue
+        after = next(iter(node.users))
+        conv = _module_of(after, modules)
+        if len(node.users) == 1 and isinstance(conv, nn.Conv2d) and _is_plain_pointwise(conv):
+            with torch.no_grad():
+                _replace(graph_module, after, _fold_into_next(norm, conv), modules)
+            node.replace_all_uses_with(before)
+            graph_module.graph.erase_node(node)
+    graph_module.graph.lint()
+    graph_module.recompile()
+    return graph_module
+
+
+def _fold_into_next(norm: nn.BatchNorm2d, conv: nn.Conv2d) -> nn.Conv2d:
+    import torch
+    from torch import nn
+
+    mean, variance = cast("torch.Tensor", norm.running_mean), cast("torch.Tensor", norm.running_var)
+    scale = norm.weight / torch.sqrt(variance + norm.eps)
+    shift = norm.bias - mean * scale
+    folded = copy.deepcopy(conv)
+    matrix_oi = conv.weight[:, :, 0, 0]
+    folded.weight = nn.Parameter(conv.weight * scale[None, :, None, None])
+    bias = torch.zeros(conv.out_channels) if conv.bias is None else conv.bias
+    folded.bias = nn.Parameter(bias + matrix_oi @ shift)
+    return folded
+
+
+def _is_plain_pointwise(conv: nn.Conv2d) -> bool:
+    return conv.kernel_size == (1, 1) and conv.padding in ((0, 0), "valid") and conv.groups == 1
+
+
+def _module_of(node: object, modules: dict[str, nn.Module]) -> nn.Module | None:
+    if getattr(node, "op", None) != "call_module":
+        return None
+    return modules.get(str(node.target))  # type: ignore[attr-defined]
+
+
+def _replace(graph_module: fx.GraphModule, node: fx.Node, module: nn.Module, modules: dict[str, nn.Module]) -> None:
+    name = str(node.target)
+    graph_module.set_submodule(name, module)
+    modules[name] = module
+
+
+def _randomise_statistics(model: nn.Module) -> None:
+    import torch
+    from torch import nn
+
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                assert module.running_mean is not None
+                assert module.running_var is not None
+                module.running_mean.normal_(0.0, 0.1)
+                module.running_var.uniform_(0.5, 1.5)

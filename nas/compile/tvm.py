@@ -1,0 +1,275 @@
+"""Candidate to TVM artifact: plan, tune what is missing, build; each in killable processes."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nas.compile import compile_worker, workers
+from nas.compile.compile_worker import BuiltFiles, CompilePlan, CompileRequest
+from nas.compile.database import KernelRecord, TuningDatabase
+from nas.compile.kernels import KernelTask, tuned_coverage
+from nas.compile.lowering import PIPELINE_VERSION
+from nas.compile.tuning import KernelTuner, TuningReport
+from nas.compile.workers import WorkerFailure, WorkerPool
+from profilers.artifact import Artifact, ArtifactError, hash_file
+from profilers.device import DeviceSpec
+from search_spaces.candidate import Candidate
+
+MAX_JOBS_PER_WORKER = 64
+"""TVM and torch keep compiled functions; a fresh process now and then bounds the memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileSettings:
+    """How candidates are compiled.
+
+    Attributes:
+        tuning_trials: schedules tried for a kernel with real work; 0 uses what the database has.
+        timeout_s: wall clock for one export or build.
+        trial_timeout_s: wall clock for one schedule.
+        num_workers: tuning processes.
+    """
+
+    tuning_trials: int = 16
+    timeout_s: float = 180.0
+    trial_timeout_s: float = 20.0
+    num_workers: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """An artifact and what it took.
+
+    Attributes:
+        artifact: verified and complete.
+        num_kernels, num_known: kernels needed, and those the database had before.
+        tune_s, compile_s: wall clock spent tuning, and exporting and building.
+    """
+
+    artifact: Artifact
+    num_kernels: int
+    num_known: int
+    tune_s: float
+    compile_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileFailure:
+    """Why there is no artifact."""
+
+    reason: str
+    tune_s: float
+    compile_s: float
+
+
+class TvmCompiler:
+    """Compiles candidates for one device; processes start when first needed."""
+
+    def __init__(self, device: DeviceSpec, settings: CompileSettings, cache: Path) -> None:
+        """Opens the tuning database of the device's target inside `cache`."""
+        self._device = device
+        self._settings = settings
+        self._artifacts = cache / "artifacts"
+        self._plans = cache / "plans"
+        self._tvm_version = importlib.metadata.version("apache-tvm")
+        self.database = TuningDatabase.for_target(cache, target=device.target, tvm_version=self._tvm_version)
+        self._tuner = KernelTuner(
+            target=device.target,
+            device_id=device.id,
+            num_trials=settings.tuning_trials,
+            num_threads=device.num_threads,
+            num_workers=settings.num_workers,
+            trial_timeout_s=settings.trial_timeout_s,
+        )
+        self._pool: WorkerPool[Any] = WorkerPool(
+            1, initializer=workers.prepare_worker, max_jobs_per_worker=MAX_JOBS_PER_WORKER
+        )
+
+    def compile(
+        self,
+        candidate: Candidate,
+        phase: str,
+        *,
+        weights: Path | None = None,
+        seed: int = 0,
+        on_progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+    ) -> Compiled | CompileFailure:
+        """The artifact of one candidate and phase, from the cache where nothing has changed."""
+        clock = _Stopwatch()
+        request = CompileRequest(
+            candidate_json=candidate.canonical_json(),
+            phase=phase,
+            weights=None if weights is None else str(weights),
+            seed=seed,
+            target=self._device.target,
+        )
+        identity = self._identity(request)
+        tasks = self._known_plan(identity)
+        if tasks is not None:
+            records = self.database.get(task.key for task in tasks)
+            cached = self._cached(identity, records)
+            if cached is not None and (len(records) == len(tasks) or self._settings.tuning_trials == 0):
+                return self._compiled(cached, len(tasks), len(tasks), clock)
+        with clock.measuring("compile"):
+            on_progress("compile", 0, 1)
+            planned = self._pool.run(compile_worker.plan, request, timeout_s=self._settings.timeout_s)
+        if isinstance(planned, WorkerFailure):
+            return clock.failure(f"export and lowering: {planned.reason}")
+        assert isinstance(planned, CompilePlan)
+        self._remember_plan(identity, planned.tasks)
+        with clock.measuring("tune"):
+            report = self._tuner.tune(
+                planned.tasks, self.database, lambda done, total: on_progress("tune", done, total)
+            )
+        with clock.measuring("compile"):
+            return self._build(candidate, request, identity, planned.tasks, report, clock)
+
+    def close(self) -> None:
+        """Ends all processes and closes the database."""
+        self._tuner.close()
+        self._pool.close()
+        self.database.close()
+
+    def _build(
+        self,
+        candidate: Candidate,
+        request: CompileRequest,
+        identity: str,
+        tasks: tuple[KernelTask, ...],
+        report: TuningReport,
+        clock: _Stopwatch,
+    ) -> Compiled | CompileFailure:
+        records = self.database.get(task.key for task in tasks)
+        cached = self._cached(identity, records)
+        if cached is not None:
+            return self._compiled(cached, report.num_kernels, report.num_known, clock)
+        self._artifacts.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=".building-", dir=self._artifacts))
+        schedules = {key: record.record_json for key, record in records.items()}
+        built = self._pool.run(
+            compile_worker.build, request, schedules, str(folder), timeout_s=self._settings.timeout_s
+        )
+        if isinstance(built, WorkerFailure):
+            shutil.rmtree(folder, ignore_errors=True)
+            return clock.failure(f"building the library: {built.reason}")
+        assert isinstance(built, BuiltFiles)
+        coverage = tuned_coverage(tasks, frozenset(records))
+        artifact = self._artifact(candidate.candidate_id, request, folder, built, coverage)
+        artifact.save()
+        final = self._folder(identity, records)
+        try:
+            folder.replace(final)
+        except OSError:  # another process finished the same artifact first: both are good
+            shutil.rmtree(folder, ignore_errors=True)
+        return self._compiled(Artifact.load(final), report.num_kernels, report.num_known, clock)
+
+    def _artifact(
+        self, candidate_id: str, request: CompileRequest, folder: Path, built: BuiltFiles, coverage: float
+    ) -> Artifact:
+        return Artifact(
+            folder=folder,
+            candidate_id=candidate_id,
+            phase=request.phase,
+            runtime="tvm",
+            target=request.target,
+            precision="float32",
+            num_threads=self._device.num_threads,
+            inputs=built.inputs,
+            outputs=built.outputs,
+            files=tuple(sorted((name, hash_file(folder / name)) for name in built.names)),
+            tuned_coverage=coverage,
+            model_bytes=(folder / compile_worker.LIBRARY_NAME).stat().st_size,
+        )
+
+    @staticmethod
+    def _compiled(artifact: Artifact, num_kernels: int, num_known: int, clock: _Stopwatch) -> Compiled:
+        return Compiled(
+            artifact=artifact,
+            num_kernels=num_kernels,
+            num_known=num_known,
+            tune_s=clock.seconds["tune"],
+            compile_s=clock.elapsed("compile"),
+        )
+
+    def _identity(self, request: CompileRequest) -> str:
+        content = dataclasses.asdict(request) | {
+            "weights": None if request.weights is None else hash_file(Path(request.weights)),
+            "tvm": self._tvm_version,
+            "torch": importlib.metadata.version("torch"),
+            "pipeline": PIPELINE_VERSION,
+            "num_threads": self._device.num_threads,
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def _folder(self, identity: str, records: dict[str, KernelRecord]) -> Path:
+        used = sorted((record.key, record.record_json) for record in records.values())
+        digest = hashlib.sha256(json.dumps([identity, used]).encode()).hexdigest()
+        return self._artifacts / digest[:32]
+
+    def _cached(self, identity: str, records: dict[str, KernelRecord]) -> Artifact | None:
+        folder = self._folder(identity, records)
+        if not folder.is_dir():
+            return None
+        try:
+            artifact = Artifact.load(folder)
+            artifact.verify()
+        except ArtifactError:  # torn by a kill or a full disk: build it again
+            shutil.rmtree(folder, ignore_errors=True)
+            return None
+        return artifact
+
+    def _known_plan(self, identity: str) -> tuple[KernelTask, ...] | None:
+        try:
+            rows = json.loads((self._plans / f"{identity[:32]}.json").read_text())
+            return tuple(KernelTask(**row, workload_json="") for row in rows)
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def _remember_plan(self, identity: str, tasks: tuple[KernelTask, ...]) -> None:
+        rows = [dataclasses.asdict(task) for task in tasks]
+        for row in rows:
+            del row["workload_json"]
+        self._plans.mkdir(parents=True, exist_ok=True)
+        path = self._plans / f"{identity[:32]}.json"
+        with tempfile.NamedTemporaryFile("w", dir=self._plans, suffix=".tmp", delete=False) as stream:
+            json.dump(rows, stream)
+        Path(stream.name).replace(path)
+
+
+class _Stopwatch:
+    """Wall seconds by stage; stages do not nest."""
+
+    def __init__(self) -> None:
+        self.seconds = {"tune": 0.0, "compile": 0.0}
+        self._running: tuple[str, float] | None = None
+
+    def measuring(self, stage: str) -> _Stopwatch:
+        self._running = (stage, time.monotonic())
+        return self
+
+    def elapsed(self, stage: str) -> float:
+        running = self._running
+        extra = time.monotonic() - running[1] if running is not None and running[0] == stage else 0.0
+        return self.seconds[stage] + extra
+
+    def failure(self, reason: str) -> CompileFailure:
+        return CompileFailure(reason=reason, tune_s=self.elapsed("tune"), compile_s=self.elapsed("compile"))
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *exception: object) -> None:
+        assert self._running is not None
+        stage, since = self._running
+        self.seconds[stage] += time.monotonic() - since
+        self._running = None
