@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -69,6 +70,8 @@ class BlockSpec:
                 raise CandidateError(
                     f"block {self.kind!r}: option {name!r} is a {type(value).__name__}; allowed: int, float, str, bool"
                 )
+            if isinstance(value, float) and not math.isfinite(value):
+                raise CandidateError(f"block {self.kind!r}: option {name!r} is {value}; allowed: finite numbers")
 
     @classmethod
     def of(cls, kind: str, **options: Value) -> BlockSpec:
@@ -98,7 +101,7 @@ class BlockSpec:
         _require_keys("block", data, {"kind", "options"})
         if not isinstance(data["kind"], str) or not isinstance(data["options"], Mapping):
             raise CandidateError(f"block: kind must be text and options an object, seen {data!r}")
-        return cls.of(data["kind"], **data["options"])
+        return cls(kind=data["kind"], options=tuple(sorted(data["options"].items())))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +145,7 @@ class Candidate:
     def from_json(cls, data: Mapping[str, Any]) -> Candidate:
         """Reads `to_json`'s form back; unknown or missing keys are refused by name."""
         _require_keys("candidate", data, {"space", "space_version", "input", "blocks", "head"})
-        if not isinstance(data["space"], str) or not isinstance(data["space_version"], int):
+        if not isinstance(data["space"], str) or type(data["space_version"]) is not int:
             raise CandidateError("candidate: space must be text and space_version a whole number")
         if not isinstance(data["blocks"], list):
             raise CandidateError(f"candidate: blocks must be a list, seen {type(data['blocks']).__name__}")

@@ -81,13 +81,13 @@ class ReplaySuggest:
     choices: Choices
 
     def choose(self, name: str, options: Sequence[V]) -> V:
-        """The recorded answer, checked against `options`."""
+        """The option that equals the recorded answer: 32 where a table made 32.0 of it, so that ids agree."""
         if name not in self.choices:
             raise CandidateError(f"choices: {name!r} is missing; allowed: {list(options)}")
         value = self.choices[name]
         if value not in options:
             raise CandidateError(f"choices: {name!r} is {value!r}; allowed: {list(options)}")
-        return value  # type: ignore[return-value]
+        return next(option for option in options if option == value)
 
 
 def replay(space: SearchSpace, choices: Choices) -> Candidate:
