@@ -79,22 +79,25 @@ def plan(request: CompileRequest) -> CompilePlan:
     return CompilePlan(tasks=kernels_of(lowered.module, _target(request.target)))
 
 
-def build(request: CompileRequest, records: dict[str, str], folder: str) -> BuiltFiles:
-    """Builds the library with the schedules of `records`; weights are prepacked into it.
+def build(request: CompileRequest, traces: dict[str, str], folder: str) -> BuiltFiles:
+    """Builds the library with the schedules of `traces`; weights are prepacked into it.
 
     Args:
         request: as given to `plan`.
-        records: kernel key to tuning record, for each kernel that has one.
+        traces: kernel key to the JSON of a trace, for each kernel that has one.
         folder: an existing, empty folder for the files.
     """
     import numpy as np
     import tvm
     from tvm import relax
 
+    from nas.compile.tvm_import import import_intrinsics
+
+    import_intrinsics()
     lowered = _lower(request)
     target = _target(request.target)
     passes = relax.transform
-    with target, _database(lowered.module, target, records), tvm.transform.PassContext(opt_level=3):
+    with target, _database(lowered.module, target, traces), tvm.transform.PassContext(opt_level=3):
         module = tvm.transform.Sequential(
             [
                 passes.MetaScheduleApplyDatabase(),
@@ -153,8 +156,9 @@ def _target(text: str) -> tvm.target.Target:
 
 
 def _database(
-    module: tvm.IRModule, target: tvm.target.Target, records: dict[str, str]
+    module: tvm.IRModule, target: tvm.target.Target, traces: dict[str, str]
 ) -> tvm.s_tir.meta_schedule.database.MemoryDatabase:
+    import tvm
     from tvm.s_tir import meta_schedule
 
     from nas.compile.kernels import workload_key
@@ -162,9 +166,14 @@ def _database(
     database = meta_schedule.database.MemoryDatabase()
     for task in meta_schedule.relax_integration.extract_tasks(module, target):
         workload = task.dispatched[0]
-        record_json = records.get(workload_key(workload))
-        if record_json is not None:
-            committed = database.commit_workload(workload)
-            record = meta_schedule.database.TuningRecord.from_json(json.loads(record_json), committed)
+        trace_json = traces.get(workload_key(workload))
+        if trace_json is not None:
+            record = meta_schedule.database.TuningRecord(
+                tvm.ir.load_json(trace_json),
+                database.commit_workload(workload),
+                [1.0],  # the only record of its workload, so nothing is compared
+                target,
+                meta_schedule.arg_info.ArgInfo.from_prim_func(workload["main"]),
+            )
             database.commit_tuning_record(record)
     return database

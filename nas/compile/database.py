@@ -35,7 +35,8 @@ class KernelRecord:
     Attributes:
         key: `workload_key` of the kernel.
         name: what TVM calls it.
-        record_json: TVM's tuning record: the schedule as a trace.
+        trace_json: the schedule as TVM's JSON of its trace. (TVM's own form of a record
+            cannot hold the index maps of prepacked weights.)
         latency_s: median seconds of one call, as the tuner measured it.
         num_trials: schedules tried so far.
         num_failed: of these, how many did not build, crashed, hung or gave no time.
@@ -43,7 +44,7 @@ class KernelRecord:
 
     key: str
     name: str
-    record_json: str
+    trace_json: str
     latency_s: float
     num_trials: int
     num_failed: int
@@ -90,7 +91,7 @@ class TuningDatabase:
         """The records of those `keys` that have one."""
         wanted = set(keys)
         rows = self._connection.execute(
-            "SELECT key, name, record_json, latency_s, num_trials, num_failed FROM kernels"
+            "SELECT key, name, trace_json, latency_s, num_trials, num_failed FROM kernels"
             " WHERE key IN (SELECT value FROM json_each(?))",
             (json.dumps(sorted(wanted)),),
         )
@@ -101,18 +102,18 @@ class TuningDatabase:
         with self._writing():
             self._connection.execute(
                 """
-                INSERT INTO kernels (key, name, record_json, latency_s, num_trials, num_failed, updated)
+                INSERT INTO kernels (key, name, trace_json, latency_s, num_trials, num_failed, updated)
                 VALUES (?, ?, ?, ?, ?, ?, ?)
                 ON CONFLICT (key) DO UPDATE SET
-                    record_json = CASE WHEN excluded.latency_s < latency_s
-                        THEN excluded.record_json ELSE record_json END,
+                    trace_json = CASE WHEN excluded.latency_s < latency_s
+                        THEN excluded.trace_json ELSE trace_json END,
                     latency_s = min(latency_s, excluded.latency_s),
                     num_trials = num_trials + excluded.num_trials,
                     num_failed = num_failed + excluded.num_failed,
                     updated = excluded.updated
                 """,
                 (
-                    record.key, record.name, record.record_json, record.latency_s,
+                    record.key, record.name, record.trace_json, record.latency_s,
                     record.num_trials, record.num_failed, time.time(),
                 ),
             )  # fmt: skip
@@ -126,7 +127,7 @@ class TuningDatabase:
         with self._writing():
             self._connection.execute("CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
             self._connection.execute(
-                "CREATE TABLE IF NOT EXISTS kernels (key TEXT PRIMARY KEY, name TEXT NOT NULL, record_json TEXT"
+                "CREATE TABLE IF NOT EXISTS kernels (key TEXT PRIMARY KEY, name TEXT NOT NULL, trace_json TEXT"
                 " NOT NULL, latency_s REAL NOT NULL, num_trials INTEGER NOT NULL, num_failed INTEGER NOT NULL,"
                 " updated REAL NOT NULL)"
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,34 +85,22 @@ def export_program(reference: Reference) -> torch.export.ExportedProgram:
 
 
 def fold_batch_norm(model: nn.Module) -> fx.GraphModule:
-    """Folds every batch norm into the convolution before it, or the 1x1 convolution after it.
+    """Folds every batch norm into the convolution before it (Ioffe and Szegedy 2015, section 3.1).
 
-    Both are exact in real arithmetic. After a convolution: Ioffe and Szegedy 2015, section 3.1.
-    Before one: `W(s x + t) + b = (W s) x + (W t + b)`, true only where no padding adds zeros
-    between the two, so only for 1x1 convolutions without padding.
+    Exact in real arithmetic. A norm that follows no convolution of its own stays as it is.
     """
-    import torch
     from torch import fx, nn
     from torch.nn.utils.fusion import fuse_conv_bn_eval
 
     graph_module = fx.symbolic_trace(copy.deepcopy(model).eval())
     modules = dict(graph_module.named_modules())
     for node in list(graph_module.graph.nodes):
-        norm = modules.get(str(node.target)) if node.op == "call_module" else None
-        if not isinstance(norm, nn.BatchNorm2d):
-            continue
-        before = node.args[0]
+        norm, before = _module_of(node, modules), node.args[0] if node.args else None
         conv = _module_of(before, modules)
-        if isinstance(conv, nn.Conv2d) and len(before.users) == 1:
-            _replace(graph_module, before, fuse_conv_bn_eval(conv, norm), modules)
-            node.replace_all_uses_with(before)
-            graph_module.graph.erase_node(node)
-            continue
-        after = next(iter(node.users))
-        conv = _module_of(after, modules)
-        if len(node.users) == 1 and isinstance(conv, nn.Conv2d) and _is_plain_pointwise(conv):
-            with torch.no_grad():
-                _replace(graph_module, after, _fold_into_next(norm, conv), modules)
+        if isinstance(norm, nn.BatchNorm2d) and isinstance(conv, nn.Conv2d) and len(before.users) == 1:
+            name = str(before.target)
+            modules[name] = fuse_conv_bn_eval(conv, norm)
+            graph_module.set_submodule(name, modules[name])
             node.replace_all_uses_with(before)
             graph_module.graph.erase_node(node)
     graph_module.graph.lint()
@@ -120,35 +108,10 @@ def fold_batch_norm(model: nn.Module) -> fx.GraphModule:
     return graph_module
 
 
-def _fold_into_next(norm: nn.BatchNorm2d, conv: nn.Conv2d) -> nn.Conv2d:
-    import torch
-    from torch import nn
-
-    mean, variance = cast("torch.Tensor", norm.running_mean), cast("torch.Tensor", norm.running_var)
-    scale = norm.weight / torch.sqrt(variance + norm.eps)
-    shift = norm.bias - mean * scale
-    folded = copy.deepcopy(conv)
-    matrix_oi = conv.weight[:, :, 0, 0]
-    folded.weight = nn.Parameter(conv.weight * scale[None, :, None, None])
-    bias = torch.zeros(conv.out_channels) if conv.bias is None else conv.bias
-    folded.bias = nn.Parameter(bias + matrix_oi @ shift)
-    return folded
-
-
-def _is_plain_pointwise(conv: nn.Conv2d) -> bool:
-    return conv.kernel_size == (1, 1) and conv.padding in ((0, 0), "valid") and conv.groups == 1
-
-
 def _module_of(node: object, modules: dict[str, nn.Module]) -> nn.Module | None:
     if getattr(node, "op", None) != "call_module":
         return None
     return modules.get(str(node.target))  # type: ignore[attr-defined]
-
-
-def _replace(graph_module: fx.GraphModule, node: fx.Node, module: nn.Module, modules: dict[str, nn.Module]) -> None:
-    name = str(node.target)
-    graph_module.set_submodule(name, module)
-    modules[name] = module
 
 
 def _randomise_statistics(model: nn.Module) -> None:

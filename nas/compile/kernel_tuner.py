@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 BLOCKS = 5
 """Timed blocks of a schedule; their median is its time."""
-BLOCK_MS = 2.0
+BLOCK_MS = 2
 """Least duration of a block: a thousand calls of a 2 microsecond kernel."""
 SCHEDULE_SEED = 20_260_101
 
@@ -54,11 +54,11 @@ class TuningJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningResult:
-    """The best schedule that one job found; `record_json` is None when every trial failed."""
+    """The best schedule that one job found; `trace_json` is None when every trial failed."""
 
     key: str
     name: str
-    record_json: str | None
+    trace_json: str | None
     latency_s: float | None
     num_trials: int
     num_failed: int
@@ -70,20 +70,24 @@ class JournalEntry:
 
     trial: int
     latency_s: float | None
-    record_json: str | None
+    trace_json: str | None
 
 
 def prepare_worker() -> None:
     """Run once when a worker starts: no torch (`tvm_ffi` imports it: 3 s, 385 MB), no orphans."""
-    from profilers.sandbox import die_with_parent
+    from profilers.child import die_with_parent
 
     sys.modules["torch"] = None  # type: ignore[assignment]
-    die_with_parent()
+    die_with_parent(os.getppid())
 
 
 def tune_kernel(job: TuningJob) -> TuningResult:
     """Tries the job's schedules in turn, those of the journal excepted."""
     import tvm
+
+    from nas.compile.tvm_import import import_intrinsics
+
+    import_intrinsics()
 
     journal = Path(job.journal)
     done = {entry.trial: entry for entry in read_journal(journal)}
@@ -97,8 +101,7 @@ def tune_kernel(job: TuningJob) -> TuningResult:
             with _time_limit(job.trial_timeout_s):
                 latency_s = _build_and_time(schedule, arguments, target, job.device_id)
             if latency_s is not None:
-                record = _record_json(workload, schedule, latency_s, target, arguments)
-                _write(log, JournalEntry(trial, latency_s, record))
+                _write(log, JournalEntry(trial, latency_s, tvm.ir.save_json(schedule.trace)))
     return summarise(job, read_journal(journal))
 
 
@@ -110,7 +113,7 @@ def summarise(job: TuningJob, entries: tuple[JournalEntry, ...]) -> TuningResult
     return TuningResult(
         key=job.key,
         name=job.name,
-        record_json=None if best is None else best.record_json,
+        trace_json=None if best is None else best.trace_json,
         latency_s=None if best is None else best.latency_s,
         num_trials=len(tried),
         num_failed=len(tried - {entry.trial for entry in timed}),
@@ -130,7 +133,7 @@ def read_journal(path: Path) -> tuple[JournalEntry, ...]:
 
 def _write(log: TextIO, entry: JournalEntry) -> None:
     # A new line first: if the last writer was killed in mid-line, only that line is lost.
-    log.write("\n" + json.dumps([entry.trial, entry.latency_s, entry.record_json]) + "\n")
+    log.write("\n" + json.dumps([entry.trial, entry.latency_s, entry.trace_json]) + "\n")
     log.flush()
 
 
@@ -170,7 +173,7 @@ def _build_and_time(
     import tvm
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
-    from profilers.sandbox import device_lock
+    from profilers.lock import device_lock
 
     try:
         module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(schedule.mod)
@@ -186,15 +189,6 @@ def _build_and_time(
     with device_lock(device_id):
         timer = library.time_evaluator("main", tvm.cpu(0), number=1, repeat=BLOCKS, min_repeat_ms=BLOCK_MS)
         return statistics.median(timer(*tensors).results)
-
-
-def _record_json(
-    workload: tvm.IRModule, schedule: tvm.s_tir.Schedule, latency_s: float, target: tvm.target.Target, arguments: Any
-) -> str:
-    from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
-
-    record = TuningRecord(schedule.trace, Workload(workload), [latency_s], target, arguments)
-    return json.dumps(record.as_json())
 
 
 @contextlib.contextmanager

@@ -64,14 +64,11 @@ def workload_key(workload: tvm.IRModule) -> str:
     The structural hash ignores the names of variables, which differ from network to network for
     the same kernel; it has 64 bits, so the shapes stand beside it.
     """
-    import tvm
+    import tvm_ffi
+    from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
-    main = workload["main"]
-    shapes = [
-        f"{main.buffer_map[parameter].dtype}{[int(size) for size in main.buffer_map[parameter].shape]}"
-        for parameter in main.params
-    ]
-    text = f"{tvm.ir.structural_hash(workload)}:{shapes}"
+    shapes = [str(info) for info in ArgInfo.from_prim_func(workload["main"])]
+    text = f"{tvm_ffi.structural_hash(workload)}:{shapes}"
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 

@@ -94,8 +94,9 @@ def simplify(module: tvm.IRModule) -> tvm.IRModule:
 
         def _constant(self, expression: Any) -> np.ndarray[Any, Any] | None:
             if isinstance(expression, relax.Var):
-                expression = self.lookup_binding(expression) or expression
-            return expression.data.numpy() if isinstance(expression, relax.Constant) else None
+                bound = self.lookup_binding(expression)
+                expression = expression if bound is None else bound  # `or` asks an expression for its truth
+            return expression.value.numpy() if isinstance(expression, tvm.ir.GenericConst) else None
 
         def _clip(self, call: Any) -> Any:
             value, low, high = call.args

@@ -90,7 +90,7 @@ class KernelTuner:
                     results.append(result)
                     self._store(database, result)
                 on_progress(len(pending), len(pending))
-        found = {result.key for result in results if result.record_json is not None}
+        found = {result.key for result in results if result.trace_json is not None}
         return TuningReport(
             num_kernels=len(tasks),
             num_known=len(known),
@@ -127,19 +127,19 @@ class KernelTuner:
             if not isinstance(result, WorkerFailure):
                 return result
             if result.kind == "raised":
-                break
+                raise RuntimeError(f"tuning {job.name}: {result.reason}\n{result.traceback}")
             pending = self._submit(job)
         return kernel_tuner.summarise(job, kernel_tuner.read_journal(Path(job.journal)))
 
     @staticmethod
     def _store(database: TuningDatabase, result: TuningResult) -> None:
-        if result.record_json is None or result.latency_s is None:
+        if result.trace_json is None or result.latency_s is None:
             return
         database.put(
             KernelRecord(
                 key=result.key,
                 name=result.name,
-                record_json=result.record_json,
+                trace_json=result.trace_json,
                 latency_s=result.latency_s,
                 num_trials=result.num_trials,
                 num_failed=result.num_failed,

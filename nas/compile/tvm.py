@@ -155,7 +155,7 @@ class TvmCompiler:
             return self._compiled(cached, report.num_kernels, report.num_known, clock)
         self._artifacts.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=".building-", dir=self._artifacts))
-        schedules = {key: record.record_json for key, record in records.items()}
+        schedules = {key: record.trace_json for key, record in records.items()}
         built = self._pool.run(
             compile_worker.build, request, schedules, str(folder), timeout_s=self._settings.timeout_s
         )
@@ -212,7 +212,7 @@ class TvmCompiler:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def _folder(self, identity: str, records: dict[str, KernelRecord]) -> Path:
-        used = sorted((record.key, record.record_json) for record in records.values())
+        used = sorted((record.key, record.trace_json) for record in records.values())
         digest = hashlib.sha256(json.dumps([identity, used]).encode()).hexdigest()
         return self._artifacts / digest[:32]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -110,9 +111,9 @@ class PendingJob(Generic[T]):
 
 def prepare_worker() -> None:
     """Initializer for workers that may import torch: quiet, and gone when the parent is."""
-    from profilers.sandbox import die_with_parent
+    from profilers.child import die_with_parent
 
-    die_with_parent()
+    die_with_parent(os.getppid())
     warnings.simplefilter("ignore")
     with contextlib.suppress(ValueError):
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
