@@ -104,8 +104,7 @@ def format_amount(metric: Metric, amount: float) -> str:
     units = _UNITS[metric]
     for unit in sorted(units, key=lambda unit: (-units[unit], unit != "kB")):
         whole = amount / units[unit]
-        # Shorter is only better while it says exactly the same number.
-        if whole >= 1 and whole.is_integer() and whole < 1e6 and whole * units[unit] == amount:
+        if whole >= 1 and whole.is_integer() and whole < 1e6:
             return f"{int(whole)}{unit}"
     return _plain(amount) + ("" if metric == "num_params" else "B")
 
