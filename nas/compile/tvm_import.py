@@ -8,7 +8,6 @@ import inspect
 import sys
 from collections.abc import Iterator
 
-
 _INTRINSICS = "tvm.s_tir.tensor_intrin"
 
 

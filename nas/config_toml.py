@@ -1,0 +1,100 @@
+"""Writes configuration types as TOML: one configuration's values, or every key with its meaning and default."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from nas.config_errors import ConfigError, allowed, is_optional
+
+_WIDTH = 100
+
+
+def toml_value(value: object) -> str:
+    """One value as TOML.
+
+    >>> print(toml_value(("5ms", 'a "b"')))
+    ["5ms", "a \\"b\\""]
+    """
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return repr(value)
+        case str() | Path():
+            # JSON's strings are TOML's, but for DEL, and surrogate pairs, which ensure_ascii=False avoids.
+            return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+        case tuple() | list():
+            return "[" + ", ".join(toml_value(item) for item in value) + "]"
+        case _:
+            raise TypeError(f"{type(value).__name__} has no TOML form here")
+
+
+def toml_of(config: BaseModel) -> str:
+    """Every value of a configuration, section by section; what is not set is left out."""
+    sections = []
+    for name in type(config).model_fields:
+        section = getattr(config, name)
+        values = {key: getattr(section, key) for key in type(section).model_fields}
+        lines = [f"{key} = {toml_value(value)}" for key, value in values.items() if value is not None]
+        sections.append("\n".join([f"[{name}]", *lines]))
+    return "\n\n".join(sections) + "\n"
+
+
+def commented_toml_of(model: type[BaseModel], preamble: str) -> str:
+    """Every key of a model with its meaning, what is allowed, and its default."""
+    parts = [_comment(preamble)]
+    for name, field in model.model_fields.items():
+        section = field.annotation
+        assert isinstance(section, type)
+        assert issubclass(section, BaseModel)
+        about = (section.__doc__ or "").strip().split(". ")[0].split("\n")[0].rstrip(".") + "."
+        keys = [_commented_key(key, inner) for key, inner in section.model_fields.items()]
+        parts.append("\n".join([_comment(about), f"[{name}]", "", "\n\n".join(keys)]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _commented_key(key: str, field: FieldInfo) -> str:
+    default = field.get_default(call_default_factory=True, validated_data={})
+    rule = allowed(field)
+    about = f"{(field.description or '').strip()} Allowed: {rule}."
+    if default is None:
+        assert is_optional(field)
+        example = next(iter(field.examples or []), None)
+        value = f" {toml_value(example)}" if example is not None else ""
+        return f"{_comment(about + ' Not set by default.')}\n# {key} ={value}"
+    return f"{_comment(about)}\n{key} = {toml_value(default)}"
+
+
+def _comment(text: str) -> str:
+    return "\n".join(textwrap.wrap(text, _WIDTH, initial_indent="# ", subsequent_indent="# "))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The content of a TOML file.
+
+    Raises:
+        ConfigError: no such file, not readable, not UTF-8, or not TOML (with line and column).
+    """
+    try:
+        text = path.read_bytes().decode()
+    except FileNotFoundError:
+        raise ConfigError(str(path), ["no such file; `nas init` writes one with every key explained"]) from None
+    except OSError as error:
+        raise ConfigError(str(path), [f"cannot be read: {error.strerror}; allowed: a TOML file"]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(str(path), [f"not UTF-8 at byte {error.start}; save it as UTF-8 text"]) from error
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        # Python 3.11 says "at end of document" without a number.
+        lines = text.splitlines() or [""]
+        where = f"line {len(lines)}, column {len(lines[-1]) + 1}"
+        reason = str(error).replace("at end of document", f"at {where}, the end of the file")
+        raise ConfigError(str(path), [f"not valid TOML: {reason}"]) from error

@@ -1,0 +1,237 @@
+"""Everything a report says about a study, as one value, and the JSON of `nas search --json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from nas.budget import Budget
+from nas.config import StudyConfig
+from nas.front import Direction
+from nas.gates.result import GateResult
+from nas.training.score import HeldOutScore
+from nas.trial import CandidateCost, Outcome, TrialRecord
+from profilers.device import DeviceSpec
+from profilers.measurement import BudgetVerdict, LatencyEstimate, verdict
+
+STAGES = ("tune", "compile", "profile", "train")
+"""The stages whose seconds are reported, in the order in which a trial goes through them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontMember:
+    """One published network.
+
+    Attributes:
+        record: its trial, which is scored.
+        latency: of the study's phase, measured again in a fresh process.
+        onnxruntime: the same network and phase with ONNX Runtime; None when it was not measured.
+        test_score: on the split that is opened once; None before that.
+        notes: what a reader should know about this member.
+    """
+
+    record: TrialRecord
+    latency: LatencyEstimate
+    onnxruntime: LatencyEstimate | None = None
+    test_score: HeldOutScore | None = None
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.record.outcome is not Outcome.SCORED:
+            raise ValueError(f"trial {self.record.trial} is {self.record.outcome}; only scored trials join the front")
+        for name, estimate in (("latency", self.latency), ("onnxruntime", self.onnxruntime)):
+            if estimate is not None and estimate.source != "measured":
+                raise ValueError(f"trial {self.record.trial}: {name} is {estimate.source}; a front holds measured ones")
+        if self.test_score is not None and self.test_score.split != "test":
+            raise ValueError(f"trial {self.record.trial}: test score of split {self.test_score.split!r}")
+
+    @property
+    def candidate_id(self) -> str:
+        """The network's id, which is also the name of its folder in `winners/`."""
+        return self.record.candidate.candidate_id
+
+    @property
+    def cost(self) -> CandidateCost:
+        """What it costs besides the latency."""
+        assert self.record.cost is not None, "TrialRecord sees to it that a scored trial has a cost"
+        return self.record.cost
+
+    @property
+    def val_score(self) -> HeldOutScore:
+        """The score that the search saw."""
+        assert self.record.score is not None, "TrialRecord sees to it that a scored trial has a score"
+        return self.record.score
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedWinner:
+    """A network that would be on the front, but did not keep what it promised when measured again."""
+
+    candidate_id: str
+    trial: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudySummary:
+    """A study as it is reported.
+
+    Attributes:
+        study: name.
+        out: results folder.
+        config: as it ran.
+        device: what was measured on.
+        phase: the timed entry point whose latency is the objective.
+        budgets: resolved: latencies name their phase.
+        budget_note: where the budgets come from when not from the user; None otherwise.
+        score_metric, score_direction: the quality objective.
+        records: every finished trial, by number.
+        references: (name, trial) of the space's reference networks that were tried.
+        front: published networks, fastest first.
+        dropped: networks that missed on the second look.
+        infeasible: the least-violating trials, best first, when nothing met the budgets.
+        gates: name -> what it said, in the order in which they ran.
+        seconds_total: wall clock over all runs of the study.
+        kernel_reuse: share of the heavy kernels that came from the tuning database; None when unknown.
+        versions: (name, version) of what decides the numbers.
+        seeds: (what, seed).
+        command: what to run to go on with the study or repeat it.
+        started_at, ended_at: with time zone.
+    """
+
+    study: str
+    out: Path
+    config: StudyConfig
+    device: DeviceSpec
+    phase: str
+    budgets: tuple[Budget, ...]
+    budget_note: str | None = None
+    score_metric: str
+    score_direction: Direction
+    records: tuple[TrialRecord, ...]
+    references: tuple[tuple[str, int], ...] = ()
+    front: tuple[FrontMember, ...]
+    dropped: tuple[DroppedWinner, ...] = ()
+    infeasible: tuple[TrialRecord, ...] = ()
+    gates: Mapping[str, GateResult]
+    seconds_total: float
+    kernel_reuse: float | None = None
+    versions: tuple[tuple[str, str], ...]
+    seeds: tuple[tuple[str, int], ...]
+    command: str
+    started_at: datetime
+    ended_at: datetime
+
+    @property
+    def blocked_because(self) -> str | None:
+        """Why the front must not be published; None when it may: it is not empty and every gate passed."""
+        failed = [f"{name}: {gate.reason}" for name, gate in self.gates.items() if not gate.passed]
+        if failed:
+            return "; ".join(failed)
+        return None if self.front else "no network met the budget"
+
+    @property
+    def counts(self) -> dict[Outcome, int]:
+        """How many trials ended how; every outcome is present."""
+        counts = dict.fromkeys(Outcome, 0)
+        for record in self.records:
+            counts[record.outcome] += 1
+        return counts
+
+    @property
+    def stage_seconds(self) -> dict[str, float]:
+        """Wall seconds over all trials for each of `STAGES`, and of any other stage that was recorded."""
+        sums = dict.fromkeys(STAGES, 0.0)
+        for record in self.records:
+            for stage, seconds in record.seconds:
+                sums[stage] = sums.get(stage, 0.0) + seconds
+        return sums
+
+
+def spent(budget: Budget, cost: CandidateCost) -> tuple[float, float] | None:
+    """What a candidate uses of a resolved budget, in the budget's base unit.
+
+    Returns:
+        Lower and upper bound, equal for what is counted. None when it was not measured.
+    """
+    if budget.metric == "latency_ms":
+        estimate = cost.latency(budget.phase) if budget.phase else None
+        return None if estimate is None else (estimate.lower_ms, estimate.upper_ms)
+    amount = getattr(cost, budget.metric)
+    return None if amount is None else (amount, amount)
+
+
+def budget_verdict(budgets: tuple[Budget, ...], cost: CandidateCost) -> BudgetVerdict | None:
+    """The verdict over all budgets: the worst one; None when one of them was never measured."""
+    verdicts: list[BudgetVerdict] = []
+    for budget in budgets:
+        amount = spent(budget, cost)
+        if amount is None:
+            return None
+        verdicts.append(verdict(*amount, budget.maximum))
+    worst_first: tuple[BudgetVerdict, ...] = ("misses", "undecided")
+    return next((worst for worst in worst_first if worst in verdicts), "meets")
+
+
+def to_json(summary: StudySummary) -> dict[str, Any]:
+    """The object that `nas search --json` ends with; its shape is documented in the README."""
+    device = summary.device
+    return {
+        "study": summary.study,
+        "out": str(summary.out),
+        "space": summary.config.search.space,
+        "device": {
+            "id": device.id,
+            "fingerprint": device.fingerprint,
+            "runtime": summary.config.compile.runtime,
+            "threads": device.num_threads,
+        },
+        "budgets": [{"metric": b.metric, "phase": b.phase, "max": b.maximum} for b in summary.budgets],
+        "outcomes": {outcome.value: count for outcome, count in summary.counts.items()},
+        "front": [_member_json(summary, member) for member in summary.front],
+        "gates": {
+            name: {"passed": gate.passed, "reason": gate.reason, **dict(gate.figures)}
+            for name, gate in summary.gates.items()
+        },
+        "seconds": {
+            **{stage: summary.stage_seconds[stage] for stage in STAGES},
+            "total": summary.seconds_total,
+        },
+    }
+
+
+def _member_json(summary: StudySummary, member: FrontMember) -> dict[str, Any]:
+    cost = member.cost
+    return {
+        "candidate_id": member.candidate_id,
+        "trial": member.record.trial,
+        "metrics": {
+            "latency_ms": {
+                "phase": summary.phase,
+                "value": member.latency.latency_ms,
+                "lower": member.latency.lower_ms,
+                "upper": member.latency.upper_ms,
+                "source": member.latency.source,
+                "runtime": cost.runtime,
+                "tuned_coverage": cost.tuned_coverage,
+            },
+            "params": cost.num_params,
+            "macs": cost.num_macs,
+            "peak_memory_bytes": cost.peak_memory_bytes,
+        },
+        "score": _score_json(member.val_score),
+        "test_score": None if member.test_score is None else _score_json(member.test_score),
+    }
+
+
+def _score_json(score: HeldOutScore) -> dict[str, Any]:
+    return {
+        "metric": score.metric,
+        "split": score.split,
+        "value": score.value,
+        "lower": score.lower,
+        "upper": score.upper,
+    }

@@ -1,0 +1,160 @@
+"""What became of one trial: its outcome, its cost, its score, and their JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from nas.training.score import HeldOutScore
+from profilers.measurement import LatencyEstimate
+from search_spaces.candidate import Candidate
+
+
+class Outcome(StrEnum):
+    """How a trial ended. Quality, screening and infrastructure are never mixed."""
+
+    SCORED = "scored"
+    OVER_BUDGET = "over_budget"
+    DIVERGED = "diverged"
+    PREDICTED_OVER_BUDGET = "predicted_over_budget"
+    COMPILE_FAILED = "compile_failed"
+    PARITY_FAILED = "parity_failed"
+    PROFILE_FAILED = "profile_failed"
+    TRAIN_FAILED = "train_failed"
+
+    @property
+    def is_infrastructure(self) -> bool:
+        """True when the trial says nothing about the candidate's quality."""
+        return self in _INFRASTRUCTURE
+
+    @property
+    def kind(self) -> str:
+        """`quality`, `screening` or `infrastructure`.
+
+        >>> Outcome.OVER_BUDGET.kind, Outcome.TRAIN_FAILED.kind
+        ('quality', 'infrastructure')
+        """
+        if self.is_infrastructure:
+            return "infrastructure"
+        return "screening" if self is Outcome.PREDICTED_OVER_BUDGET else "quality"
+
+
+_INFRASTRUCTURE = frozenset(
+    {Outcome.COMPILE_FAILED, Outcome.PARITY_FAILED, Outcome.PROFILE_FAILED, Outcome.TRAIN_FAILED}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateCost:
+    """What one candidate costs on the study's device, besides its quality.
+
+    Attributes:
+        latencies: (phase, estimate) of each timed phase.
+        num_params, num_macs: parameters and multiply-accumulates of one inference.
+        model_bytes: code and weights on disk.
+        peak_memory_bytes: of the measuring child; None before it was measured.
+        runtime, tuned_coverage, parity_max_abs: of the artifact that was timed.
+    """
+
+    latencies: tuple[tuple[str, LatencyEstimate], ...]
+    num_params: int
+    num_macs: int
+    model_bytes: int
+    peak_memory_bytes: int | None
+    runtime: str
+    tuned_coverage: float | None
+    parity_max_abs: float | None
+
+    def latency(self, phase: str) -> LatencyEstimate | None:
+        """The latency of `phase`; None when it was not timed."""
+        return dict(self.latencies).get(phase)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON that `from_json` reads back."""
+        # By hand: `asdict` copies recursively, which 10,000 trials would notice.
+        return {
+            "latencies": [[phase, asdict(estimate)] for phase, estimate in self.latencies],
+            "num_params": self.num_params,
+            "num_macs": self.num_macs,
+            "model_bytes": self.model_bytes,
+            "peak_memory_bytes": self.peak_memory_bytes,
+            "runtime": self.runtime,
+            "tuned_coverage": self.tuned_coverage,
+            "parity_max_abs": self.parity_max_abs,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> CandidateCost:
+        """The inverse of `to_json`; unknown or missing keys raise `TypeError` or `KeyError`."""
+        latencies = tuple((phase, LatencyEstimate(**estimate)) for phase, estimate in data["latencies"])
+        return cls(**{**data, "latencies": latencies})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialRecord:
+    """One finished trial.
+
+    Attributes:
+        trial: number in the study, from 0.
+        candidate: what was tried.
+        outcome: how it ended.
+        cost: None when the trial ended before it was measured.
+        score: on the val split; None unless the outcome is `scored`.
+        error: the reason, for every outcome but `scored`.
+        seconds: (stage, wall seconds): `tune`, `compile`, `profile`, `train`.
+        duplicate_of: the earlier trial whose result this one reuses.
+    """
+
+    trial: int
+    candidate: Candidate
+    outcome: Outcome
+    cost: CandidateCost | None = None
+    score: HeldOutScore | None = None
+    error: str | None = None
+    seconds: tuple[tuple[str, float], ...] = ()
+    duplicate_of: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.outcome is Outcome.SCORED) != (self.score is not None):
+            raise ValueError(f"trial {self.trial}: outcome {self.outcome} with score {self.score}; only scored has one")
+        if self.outcome is Outcome.SCORED and self.cost is None:
+            raise ValueError(f"trial {self.trial}: scored without a measured cost")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON that `from_json` reads back to an equal record."""
+        return {
+            "trial": self.trial,
+            "candidate": self.candidate.to_json(),
+            "outcome": self.outcome.value,
+            "cost": None if self.cost is None else self.cost.to_json(),
+            "score": None if self.score is None else score_to_json(self.score),
+            "error": self.error,
+            "seconds": [list(pair) for pair in self.seconds],
+            "duplicate_of": self.duplicate_of,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> TrialRecord:
+        """The inverse of `to_json`; what is no such record raises `KeyError`, `TypeError` or `ValueError`."""
+        fields = {
+            **data,
+            "candidate": Candidate.from_json(data["candidate"]),
+            "outcome": Outcome(data["outcome"]),
+            "cost": None if data["cost"] is None else CandidateCost.from_json(data["cost"]),
+            "score": None if data["score"] is None else score_from_json(data["score"]),
+            "seconds": tuple((stage, seconds) for stage, seconds in data["seconds"]),
+        }
+        return cls(**fields)
+
+
+def score_to_json(score: HeldOutScore) -> dict[str, Any]:
+    """A score as plain JSON."""
+    return {**asdict(score), "seeds": list(score.seeds), "slices": [list(pair) for pair in score.slices]}
+
+
+def score_from_json(data: Mapping[str, Any]) -> HeldOutScore:
+    """The inverse of `score_to_json`."""
+    slices = tuple((name, value) for name, value in data["slices"])
+    return HeldOutScore(**{**data, "seeds": tuple(data["seeds"]), "slices": slices})

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from nas.report.atomic import ReportError, write_atomic
+from nas.report.tables import FRONT_COLUMNS, TRIAL_COLUMNS, columns_markdown, front_table, trials_table, write_tables
+from nas.trial import Outcome
+from tests.nas_tests.report.studies import make_blocked_summary, make_hostile_summary, make_summary
+from tests.nas_tests.trials import make_record
+
+README = Path(__file__).parents[3] / "results" / "README.md"
+UNITS = {
+    "ms": "_ms",
+    "s": "_s",
+    "bytes": "_bytes",
+    "count": "num_",
+    "true or false": "is_",
+    "fraction of MACs": "_fraction",
+}
+
+
+def test_the_readme_has_the_columns_of_the_code() -> None:
+    text = README.read_text()
+    assert columns_markdown(TRIAL_COLUMNS) in text, "run columns_markdown and put its text into results/README.md"
+    assert columns_markdown(FRONT_COLUMNS) in text, "run columns_markdown and put its text into results/README.md"
+
+
+def test_every_quantity_has_its_unit_in_its_name() -> None:
+    columns = [(c.name, c.unit) for c in TRIAL_COLUMNS] + [(c.name, c.unit) for c in FRONT_COLUMNS]
+    for name, unit in columns:
+        if unit in UNITS:
+            assert UNITS[unit] in name
+        else:
+            assert unit in ("text", "number", "that of score_metric", "network output"), name
+
+
+def test_column_names_are_unique() -> None:
+    for names in ([c.name for c in TRIAL_COLUMNS], [c.name for c in FRONT_COLUMNS]):
+        assert len(set(names)) == len(names)
+
+
+def test_predicted_and_measured_latencies_never_share_a_column() -> None:
+    records = (make_record(0), make_record(1, Outcome.PREDICTED_OVER_BUDGET, latency_ms=9.0))
+    table = trials_table(replace(make_summary(), records=records))
+    assert list(table["latency_measured_ms"]) == [2.0, None]
+    assert list(table["latency_predicted_ms"]) == [None, 9.0]
+    assert list(table["budget_verdict"]) == ["meets", None]
+
+
+def test_quality_and_infrastructure_never_share_a_column() -> None:
+    records = tuple(make_record(trial, outcome) for trial, outcome in enumerate(Outcome))
+    table = trials_table(replace(make_summary(), records=records))
+    outcomes = table[["quality_outcome", "screening_outcome", "infrastructure_outcome"]]
+    assert (outcomes.notna().sum(axis=1) == 1).all()
+    assert set(table["infrastructure_outcome"].dropna()) == {o.value for o in Outcome if o.is_infrastructure}
+    assert table[["quality_reason", "infrastructure_reason"]].notna().sum(axis=1).tolist() == [0] + [1] * 7
+
+
+def test_the_tables_survive_csv_with_gaps_and_whole_numbers(tmp_path: Path) -> None:
+    summary = make_hostile_summary()
+    trials_path, front_path = write_tables(summary, tmp_path)
+    trials, front = pd.read_csv(trials_path), pd.read_csv(front_path)
+    assert list(trials.columns) == [column.name for column in TRIAL_COLUMNS]
+    assert list(front.columns) == [column.name for column in FRONT_COLUMNS]
+    assert len(trials) == len(summary.records)
+    for (_, row), record in zip(trials.iterrows(), summary.records, strict=True):
+        assert row["candidate_id"] == record.candidate.candidate_id
+        assert math.isnan(row["val_score"]) if record.score is None else row["val_score"] == record.score.value
+    assert ".0," not in ",".join(trials_path.read_text().splitlines()[1].split(",")[:2])
+    assert "360.0" not in trials_path.read_text()
+    assert trials["infrastructure_reason"].dropna().iloc[-1] == summary.records[-1].error
+
+
+def test_a_front_row_has_both_runtimes_and_both_scores() -> None:
+    summary = make_summary()
+    row = front_table(summary).iloc[0]
+    member = summary.front[0]
+    assert member.onnxruntime is not None
+    assert member.test_score is not None
+    assert row["latency_ms"] == member.latency.latency_ms
+    assert row["onnxruntime_latency_ms"] == member.onnxruntime.latency_ms
+    assert row["test_score"] == member.test_score.value != row["val_score"]
+
+
+def test_an_empty_front_is_a_table_with_headers_only(tmp_path: Path) -> None:
+    _, front_path = write_tables(make_blocked_summary(), tmp_path)
+    assert front_path.read_text() == ",".join(column.name for column in FRONT_COLUMNS) + "\n"
+
+
+def test_a_write_that_fails_leaves_the_old_file_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "trials.csv"
+    write_atomic(path, b"old")
+
+    def no_space(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(ReportError, match=r"trials\.csv: cannot be written: No space left on device"):
+        write_atomic(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_missing_folder_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match="No such file or directory"):
+        write_tables(make_summary(), tmp_path / "absent")
