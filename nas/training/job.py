@@ -155,5 +155,5 @@ def _at_boundary(work: Callable[[], T]) -> T | TrainFailure:
         return failure("out_of_memory", error)
     except Exception as error:  # the process boundary: the parent must get a value
         # torch has no type of its own for a failed allocation on the processor.
-        is_memory = isinstance(error, RuntimeError) and "not enough memory" in str(error)
+        is_memory = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
         return failure("out_of_memory" if is_memory else "crashed", error)

@@ -34,7 +34,10 @@ class TaskSettings(BaseModel):
         default=None, description="Second npz file, with the test examples; without one they are split off."
     )
     val_share: float = Field(
-        default=0.2, gt=0, lt=0.9, description="Share of the train examples set aside for val, where the data has none."
+        default=0.25,
+        gt=0,
+        lt=0.9,
+        description="Share of the train examples set aside for val, where the data has none (of what test left).",
     )
     test_share: float = Field(
         default=0.2, gt=0, lt=0.9, description="Share of all examples set aside for test, where the data has none."
