@@ -11,10 +11,19 @@ class Recipe(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     epochs: int = Field(default=12, ge=1, description="Passes over the train split.")
-    batch_size: int = Field(default=64, ge=1, description="Examples a step.")
+    batch_size: int = Field(
+        default=64, ge=2, description="Examples a step; a remainder is spread over the steps, none is dropped."
+    )
     learning_rate: float = Field(default=3e-3, gt=0, description="Peak rate of AdamW, after warm-up.")
     warmup_share: float = Field(default=0.1, ge=0, le=0.5, description="Share of all steps in linear warm-up.")
     weight_decay: float = Field(default=0.02, ge=0, description="Decoupled weight decay (not on norms and biases).")
     label_smoothing: float = Field(default=0.05, ge=0, lt=1, description="Share of the target spread over classes.")
+    clip_norm: float = Field(default=1.0, gt=0, description="Gradients are scaled down to this norm where larger.")
+    shift_pixels: int = Field(
+        default=1, ge=0, description="Train images move by up to this many pixels each way; 0 turns it off."
+    )
+    mirror: bool = Field(
+        default=False, description="Mirror half of the train images left to right; wrong for digits and text."
+    )
     num_threads: int = Field(default=2, ge=1, description="Processor threads that training uses.")
     timeout_s: float = Field(default=1800, gt=0, description="Wall clock after which a training counts as failed.")

@@ -1,0 +1,80 @@
+"""What a training returns: a result or a failure, both plain values that survive pickling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from nas.training.score import HeldOutScore
+
+TrainFailureKind = Literal["diverged", "out_of_memory", "bad_data", "storage", "crashed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochRecord:
+    """Telemetry of one epoch; the val value is for looking at, never for choosing an epoch.
+
+    Attributes:
+        step: steps done when the epoch ended.
+        train_loss: mean over the epoch's examples, with augmentation and label smoothing.
+        learning_rate: of the epoch's last step.
+        val_value: the task's metric on val after the epoch.
+    """
+
+    step: int
+    train_loss: float
+    learning_rate: float
+    val_value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainResult:
+    """One finished training.
+
+    Attributes:
+        candidate_id, seed: what was trained.
+        score: on val, with the weights after the last step (no epoch is picked by its val score).
+        untrained_score: on val, before the first step; a score not above it learnt nothing.
+        history: one record an epoch.
+        num_steps: optimiser steps in all.
+        resumed_from_step: where an interrupted training went on; 0 when it ran in one go.
+        duration_s: wall clock of training and val scoring, interrupted parts included.
+        task_fingerprint: of the data it was trained on.
+        weights_path, weights_sha256: the final state_dict; None when no folder was given.
+    """
+
+    candidate_id: str
+    seed: int
+    score: HeldOutScore
+    untrained_score: HeldOutScore
+    history: tuple[EpochRecord, ...]
+    num_steps: int
+    resumed_from_step: int
+    duration_s: float
+    task_fingerprint: str
+    weights_path: str | None
+    weights_sha256: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainFailure:
+    """A training that gave no score.
+
+    Attributes:
+        kind: `diverged` says something about the candidate; the others are infrastructure.
+        reason: one line.
+        step: steps done before it failed.
+        duration_s: wall clock until then.
+        traceback: of the exception behind it; empty for `diverged`.
+    """
+
+    kind: TrainFailureKind
+    reason: str
+    step: int = 0
+    duration_s: float = 0.0
+    traceback: str = ""
+
+    @property
+    def is_infrastructure(self) -> bool:
+        """True when the failure says nothing about the candidate's quality."""
+        return self.kind != "diverged"

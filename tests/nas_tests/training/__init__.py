@@ -1,0 +1,1 @@
+"""Proxy training: data, trainer, checkpoints, scores."""
