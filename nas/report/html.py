@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from nas.budget import Budget, format_amount
 from nas.config import to_toml, without_secrets
+from nas.gates.budget import spent
 from nas.report.page import (
     Element,
     bytes_text,
@@ -18,7 +19,7 @@ from nas.report.page import (
     table,
     with_interval,
 )  # fmt: skip
-from nas.report.summary import FrontMember, StudySummary, spent
+from nas.report.summary import FrontMember, StudySummary
 from nas.report.tables import blocks_text
 from nas.training.score import HeldOutScore
 from nas.trial import Outcome, TrialRecord

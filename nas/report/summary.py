@@ -15,7 +15,7 @@ from nas.gates.result import GateResult
 from nas.training.score import HeldOutScore
 from nas.trial import CandidateCost, Outcome, TrialRecord
 from profilers.device import DeviceSpec
-from profilers.measurement import BudgetVerdict, LatencyEstimate, verdict
+from profilers.measurement import LatencyEstimate
 
 STAGES = ("tune", "compile", "profile", "train")
 """The stages whose seconds are reported, in the order in which a trial goes through them."""
@@ -149,31 +149,6 @@ class StudySummary:
             for stage, seconds in record.seconds:
                 sums[stage] = sums.get(stage, 0.0) + seconds
         return sums
-
-
-def spent(budget: Budget, cost: CandidateCost) -> tuple[float, float] | None:
-    """What a candidate uses of a resolved budget, in the budget's base unit.
-
-    Returns:
-        Lower and upper bound, equal for what is counted. None when it was not measured.
-    """
-    if budget.metric == "latency_ms":
-        estimate = cost.latency(budget.phase) if budget.phase else None
-        return None if estimate is None else (estimate.lower_ms, estimate.upper_ms)
-    amount = getattr(cost, budget.metric)
-    return None if amount is None else (amount, amount)
-
-
-def budget_verdict(budgets: tuple[Budget, ...], cost: CandidateCost) -> BudgetVerdict | None:
-    """The verdict over all budgets: the worst one; None when one of them was never measured."""
-    verdicts: list[BudgetVerdict] = []
-    for budget in budgets:
-        amount = spent(budget, cost)
-        if amount is None:
-            return None
-        verdicts.append(verdict(*amount, budget.maximum))
-    worst_first: tuple[BudgetVerdict, ...] = ("misses", "undecided")
-    return next((worst for worst in worst_first if worst in verdicts), "meets")
 
 
 def to_json(summary: StudySummary) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from nas.gates.budget import budget_verdict
 from nas.report.atomic import write_atomic
-from nas.report.summary import FrontMember, StudySummary, budget_verdict
+from nas.report.summary import FrontMember, StudySummary
 from nas.trial import Outcome, TrialRecord
 from profilers.measurement import LatencyEstimate
 from search_spaces.candidate import Candidate

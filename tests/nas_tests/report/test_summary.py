@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from nas.budget import parse_budget, resolve_budgets
+from nas.gates.budget import budget_verdict
 from nas.gates.result import GateResult
-from nas.report.summary import FrontMember, StudySummary, budget_verdict, to_json
+from nas.report.summary import FrontMember, StudySummary, to_json
 from nas.trial import Outcome
 from tests.nas_tests.report.studies import make_blocked_summary, make_summary
 from tests.nas_tests.trials import make_cost, make_estimate, make_record, make_score

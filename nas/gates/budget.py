@@ -1,0 +1,65 @@
+"""The budget gate: what a candidate may cost, and by how much it costs more."""
+
+from __future__ import annotations
+
+from nas.budget import Budget, format_amount
+from nas.trial import CandidateCost
+from profilers.measurement import BudgetVerdict, verdict
+
+
+def spent(budget: Budget, cost: CandidateCost) -> tuple[float, float] | None:
+    """What a candidate uses of a resolved budget, in the budget's base unit.
+
+    Returns:
+        Lower and upper bound, equal for what is counted. None when it was not measured.
+    """
+    if budget.metric == "latency_ms":
+        estimate = cost.latency(budget.phase) if budget.phase else None
+        return None if estimate is None else (estimate.lower_ms, estimate.upper_ms)
+    amount = getattr(cost, budget.metric)
+    return None if amount is None else (amount, amount)
+
+
+def budget_verdict(budgets: tuple[Budget, ...], cost: CandidateCost) -> BudgetVerdict | None:
+    """The verdict over all budgets: the worst one; None when one of them was never measured."""
+    verdicts: list[BudgetVerdict] = []
+    for budget in budgets:
+        amount = spent(budget, cost)
+        if amount is None:
+            return None
+        verdicts.append(verdict(*amount, budget.maximum))
+    worst_first: tuple[BudgetVerdict, ...] = ("misses", "undecided")
+    return next((worst for worst in worst_first if worst in verdicts), "meets")
+
+
+def violations(budgets: tuple[Budget, ...], cost: CandidateCost) -> tuple[tuple[str, float], ...]:
+    """(budget, relative excess of its upper bound) for each budget; at most 0 where it is met.
+
+    Relative, so that milliseconds and bytes weigh the same where a sampler adds them up. The
+    upper bound, so that a candidate in doubt counts as a miss.
+
+    Raises:
+        ValueError: a budget's metric was never measured; such a candidate must not get this far.
+    """
+    result = []
+    for budget in budgets:
+        amount = spent(budget, cost)
+        if amount is None:
+            raise ValueError(f"budget {budget}: this candidate's {budget.metric} was never measured")
+        result.append((str(budget), amount[1] / budget.maximum - 1.0))
+    return tuple(result)
+
+
+def explain_miss(budgets: tuple[Budget, ...], cost: CandidateCost) -> str:
+    """One line that names each budget that is not met, and what was seen."""
+    parts = []
+    for budget in budgets:
+        amount = spent(budget, cost)
+        if amount is None:
+            parts.append(f"{budget}: {budget.metric} was not measured")
+        elif amount[1] > budget.maximum:
+            low, high = (format_amount(budget.metric, bound) for bound in amount)
+            seen = high if amount[0] == amount[1] else f"{low} to {high}"
+            doubt = ", undecided after all looks" if amount[0] <= budget.maximum else ""
+            parts.append(f"{budget}: seen {seen}{doubt}")
+    return "; ".join(parts)
