@@ -53,13 +53,13 @@ class FakeProfiler:
     """A `Profiler` that makes its blocks up: seeded noise about a latency that the test chose.
 
     Attributes:
-        latency_ms: what to do with an artifact; a function of it.
+        script: what to do with an artifact.
         spread: relative standard deviation of block medians.
         rejected_because: put into every measurement.
         calls: what it was asked to measure.
     """
 
-    latency_ms: Callable[[Artifact], Script]
+    script: Callable[[Artifact], Script]
     spread: float = 0.002
     rejected_because: str | None = None
     seed: int = 0
@@ -69,7 +69,7 @@ class FakeProfiler:
     @classmethod
     def of(cls, scripts: Mapping[str, Script]) -> FakeProfiler:
         """Chooses by `Artifact.candidate_id`."""
-        return cls(latency_ms=lambda artifact: scripts[artifact.candidate_id])
+        return cls(script=lambda artifact: scripts[artifact.candidate_id])
 
     def device(self) -> DeviceSpec:
         """A made-up device."""
@@ -78,7 +78,7 @@ class FakeProfiler:
     def measure(self, artifact: Artifact, protocol: MeasureProtocol) -> Measurement | ProfileFailure:
         """What the script says for this artifact; later calls see other noise."""
         self.calls.append((artifact, protocol))
-        script = self.latency_ms(artifact)
+        script = self.script(artifact)
         if isinstance(script, ProfileFailure):
             return script
         noise = random.Random(f"{self.seed} {artifact.digest} {len(self.calls)}")
