@@ -21,3 +21,11 @@ class ProfileFailure:
 
     kind: FailureKind
     reason: str
+
+
+class ChildFailureError(Exception):
+    """Carries a failure out of a measuring child; the sandbox turns it into the value."""
+
+    def __init__(self, failure: ProfileFailure) -> None:
+        super().__init__(failure.reason)
+        self.failure = failure

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+from profilers.errors import ProfileFailure, ProfilerError
+
+_FORMAT = 1
 
 PROTOCOL_VERSION = "v1"
 
@@ -14,8 +19,10 @@ class MeasureProtocol:
 
     Attributes:
         num_processes: fresh processes.
-        blocks_per_process: blocks timed in each, before the stop rule may ask for more.
-        max_blocks_per_process: the cap of the stop rule.
+        blocks_per_process: blocks timed in each.
+        max_blocks_per_process: the stop rule adds fresh processes while the interval is wider than
+            `half_width`, up to `num_processes * max_blocks_per_process` blocks in all. Fresh
+            processes rather than longer ones: most of the variance is between processes.
         block_ms: least duration of one block.
         half_width: relative half-width of the 95% interval at which to stop.
         warmup_min_runs, warmup_max_s, steady_within: warm-up ends after that many runs, once three
@@ -38,6 +45,20 @@ class MeasureProtocol:
     memory_bytes: int = 4 << 30
     version: str = PROTOCOL_VERSION
 
+    def __post_init__(self) -> None:
+        if self.num_processes < 1 or not 1 <= self.blocks_per_process <= self.max_blocks_per_process:
+            raise ValueError(
+                f"protocol: {self.num_processes} processes of {self.blocks_per_process} to"
+                f" {self.max_blocks_per_process} blocks; needs at least one process and 1 <= blocks <= cap"
+            )
+        if min(self.block_ms, self.half_width, self.steady_within, self.warmup_max_s, self.timeout_s) <= 0:
+            raise ValueError("protocol: block_ms, half_width, steady_within, warmup_max_s and timeout_s must exceed 0")
+
+    @property
+    def max_blocks(self) -> int:
+        """Blocks over all processes at which the stop rule gives up."""
+        return self.num_processes * self.max_blocks_per_process
+
 
 SEARCH = MeasureProtocol()
 FINALIST = MeasureProtocol(num_processes=3, blocks_per_process=8, max_blocks_per_process=24, half_width=0.01)
@@ -50,7 +71,8 @@ class Block:
     Attributes:
         process: which fresh process, from 0.
         latencies_ms: duration of each run of the block.
-        cpu_over_wall: processor time over wall time while the block ran, per thread in use.
+        cpu_over_wall: share of the block's wall time in which no thread waited for a processor: with
+            one thread, processor time over wall time; with several, see `profilers.timing`.
         dropped_because: why the block does not count; None when it does.
     """
 
@@ -71,11 +93,14 @@ class Measurement:
         lower_ms, upper_ms: 95% interval of that median.
         p90_ms, best_ms: 90th percentile of single runs; the minimum, which is a best case.
         first_inference_ms: the first run in a fresh process, cold.
-        peak_memory_bytes: largest resident size of the measuring child.
+        peak_memory_bytes: what the artifact adds to a process that has its runtime loaded: largest
+            resident size while it was loaded and run twice, less the resident size just before.
         parity_max_abs: largest absolute difference to the reference seen in the child.
-        canary_drift: relative change of the worst canary while measuring; None when none ran.
+        canary_drift: relative slowdown of the worst canary beside the blocks that count; None when
+            none ran.
         rejected_because: why this number must not be used; None when it may.
         duration_s: wall clock spent.
+        conditions: (name, value) of the surroundings: load, frequency, sandbox, canary baseline, ...
     """
 
     artifact_digest: str
@@ -93,6 +118,46 @@ class Measurement:
     canary_drift: float | None
     rejected_because: str | None
     duration_s: float
+    conditions: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def half_width(self) -> float:
+        """Half of the interval's width over the latency: what the stop rule compares."""
+        return (self.upper_ms - self.lower_ms) / (2 * self.latency_ms)
+
+    def estimate(self) -> LatencyEstimate | ProfileFailure:
+        """The latency to decide on, or a failure of kind `rejected` when it must not be used."""
+        if self.rejected_because is not None:
+            return ProfileFailure(kind="rejected", reason=self.rejected_because)
+        return LatencyEstimate(
+            latency_ms=self.latency_ms, lower_ms=self.lower_ms, upper_ms=self.upper_ms, source="measured"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON that `from_json` reads back, raw samples included."""
+        return {"format": _FORMAT, **asdict(self), "conditions": dict(self.conditions)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Measurement:
+        """Reads `to_json`'s form; anything else is a `ProfilerError` that says to measure again."""
+        try:
+            if data["format"] != _FORMAT:
+                raise ProfilerError(f"measurement of format {data['format']!r}; this version reads {_FORMAT}")
+            values = {name: data[name] for name in _MEASUREMENT_FIELDS}
+            unknown = sorted(set(data) - set(values) - {"format"})
+            if unknown:
+                raise ProfilerError(f"measurement: unknown keys {unknown}; allowed: {sorted(values)}")
+            values["protocol"] = MeasureProtocol(**data["protocol"])
+            values["blocks"] = tuple(
+                Block(**{**block, "latencies_ms": tuple(block["latencies_ms"])}) for block in data["blocks"]
+            )
+            values["conditions"] = tuple(data["conditions"].items())
+            return cls(**values)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ProfilerError(f"measurement of an unknown form ({error!r}); delete it and measure again") from error
+
+
+_MEASUREMENT_FIELDS = tuple(field.name for field in fields(Measurement))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from profilers.canary import Canaries, CanaryHistory, CanaryReading, drift_cause, quiet_level, worst_drift
+
+
+def reading(compute: float = 1.0, bandwidth: float = 1.0) -> CanaryReading:
+    return CanaryReading(compute_ms=compute, bandwidth_ms=bandwidth)
+
+
+QUIET = reading()
+
+
+def test_canaries_take_time() -> None:
+    seen = Canaries(4 << 20).read()
+    assert seen.compute_ms > 0 and seen.bandwidth_ms > 0
+
+
+@pytest.mark.parametrize(
+    ("compute", "bandwidth", "word"),
+    [(1.02, 1.04, None), (1.04, 1.0, "compute"), (1.0, 1.06, "bandwidth"), (0.8, 0.5, None)],
+)
+def test_a_canary_that_slows_names_itself_and_a_faster_one_is_no_cause(
+    compute: float, bandwidth: float, word: str | None
+) -> None:
+    cause = drift_cause([QUIET, reading(compute, bandwidth)], QUIET)
+    assert cause is None if word is None else cause is not None and word in cause
+
+
+def test_drift_is_the_worst_slowdown() -> None:
+    assert worst_drift([reading(1.1), reading(1.0, 1.3)], QUIET) == pytest.approx(0.3)
+    assert worst_drift([reading(0.5, 0.5)], QUIET) == 0.0
+
+
+def test_a_disturbed_minority_does_not_move_the_quiet_level() -> None:
+    assert quiet_level([reading(value) for value in (5.0, 1.0, 1.01, 5.0, 1.0)]).compute_ms == 1.0
+
+
+def test_a_disturbance_that_lasts_a_whole_run_is_seen_against_the_runs_before() -> None:
+    history = CanaryHistory()
+    assert history.baseline([QUIET] * 4) == QUIET
+    assert drift_cause([reading(1.0, 1.9)], history.baseline([reading(1.0, 1.9)] * 4)) is not None
+
+
+def test_a_lasting_change_becomes_the_baseline_in_the_end() -> None:
+    history = CanaryHistory()
+    for _ in range(5):
+        history.baseline([QUIET] * 4)
+    warm = [reading(1.2)] * 4
+    refused = sum(drift_cause(warm, history.baseline(warm)) is not None for _ in range(20))
+    assert 2 <= refused <= 9
