@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from search_spaces.candidate import BlockSpec, Candidate, CandidateError, TensorSpec, Value
 from search_spaces.kernels import Kernel, heavy_kernels
 from search_spaces.layers import HEAD_CHANNELS, Layer, Shape, input_shape, layers_of, layers_of_block
-from search_spaces.space import Choices, Phase, Suggest
+from search_spaces.space import Choices, Phase, Suggest, replay
 
 ATTENTION, CONVNEXT = "attention", "convnext"
 
@@ -110,19 +110,47 @@ class ConvAttentionSpace:
     def encode(self, candidate: Candidate) -> tuple[float, ...]:
         """Per stage log2 width, depth and a one-hot kind for each layer slot (none included), then log MACs, params.
 
-        The length depends on `stages` alone, so vectors of spaces for different images can be compared.
+        Raises:
+            CandidateError: this space cannot make `candidate`.
         """
-        self._check_own(candidate)
+        choices = self.choices_of(candidate)
         vector: list[float] = []
-        for stage, (width, kinds) in zip(self.stages, self._stages_of(candidate), strict=True):
-            vector += [math.log2(width), float(len(kinds))]
+        for index, stage in enumerate(self.stages, start=1):
+            vector += [math.log2(float(choices[f"stage{index}.width"])), float(choices[f"stage{index}.depth"])]
             for slot in range(max(stage.depths)):
-                kind = kinds[slot] if slot < len(kinds) else "none"
+                kind = choices.get(f"stage{index}.layer{slot}.kind", "none")
                 vector += [float(kind == known) for known in (*LAYER_KINDS, "none")]
         layers = layers_of(candidate)
         vector.append(math.log10(sum(layer.num_macs for layer in layers)))
         vector.append(math.log10(sum(layer.num_params for layer in layers)))
         return tuple(vector)
+
+    def choices_of(self, candidate: Candidate) -> Choices:
+        """The choices that make `candidate`: the inverse of `sample`.
+
+        Raises:
+            CandidateError: this space cannot make it.
+        """
+        self._check_own(candidate)
+        names = {block: kind for kind, block in LAYER_KINDS.items()}
+        widths: list[int] = []
+        kinds: list[list[str]] = []
+        for block in candidate.blocks:
+            if block.kind in ("stem", "downsample"):
+                widths.append(block.integer("width"))
+                kinds.append([])
+            elif kinds and block in names:
+                kinds[-1].append(names[block])
+            else:
+                raise CandidateError(f"block {block.to_json()} does not belong here in space {self.name!r}")
+        choices = self._choices(widths, kinds)
+        if replay(self, choices) != candidate:
+            raise CandidateError(
+                f"candidate {candidate.candidate_id} is for other data, or has a block that is not offered: it has "
+                f"{candidate.input.to_json()} and {candidate.head.to_json()}, this space {self.input.to_json()} "
+                f"and {self.head.to_json()}"
+            )
+        return choices
 
     def references(self) -> Mapping[str, Choices]:
         """`reference`, `convolution_only`, `attention_heavy`, `smallest` and `largest` (fewest and most MACs).
@@ -195,19 +223,6 @@ class ConvAttentionSpace:
         before = (self._input_shape[0] if stage == 0 else HEAD_CHANNELS, *self._map_before(stage))
         _, shape = layers_of_block(self._entry(stage, width), before)
         return shape[0], shape[1], shape[2]
-
-    def _stages_of(self, candidate: Candidate) -> list[tuple[int, list[str]]]:
-        """Width and layer kinds of each stage: the inverse of `sample`."""
-        names = {block: kind for kind, block in LAYER_KINDS.items()}
-        stages: list[tuple[int, list[str]]] = []
-        for block in candidate.blocks:
-            if block.kind in ("stem", "downsample"):
-                stages.append((block.integer("width"), []))
-            elif stages and block in names:
-                stages[-1][1].append(names[block])
-            else:
-                raise CandidateError(f"block {block.to_json()} is not of space {self.name!r}; use its `sample`")
-        return stages
 
     def _choices(self, widths: Sequence[int], kinds: Sequence[Sequence[str]]) -> Choices:
         """Choices for these widths and layer kinds; attention that is not offered becomes ConvNeXt-style."""

@@ -196,8 +196,36 @@ def test_a_candidate_of_another_space_is_refused() -> None:
     with pytest.raises(CandidateError, match=r"version 2; this is 'conv_attention' version 1"):
         space.encode(foreign)
     strange = Candidate.from_json({**data, "blocks": [{"kind": "convnext", "options": {}}]})
-    with pytest.raises(CandidateError, match="is not of space 'conv_attention'"):
+    with pytest.raises(CandidateError, match="does not belong here in space 'conv_attention'"):
         space.encode(strange)
+    short = Candidate.from_json({**data, "blocks": data["blocks"][:2]})
+    with pytest.raises(CandidateError, match=r"'stage2\.width' is missing"):
+        space.encode(short)
+    with pytest.raises(CandidateError, match="is for other data"):
+        space_for(1, 9, 8).encode(draw(space, 1)[0])
+
+
+def test_choices_of_a_candidate_are_those_that_made_it() -> None:
+    space = space_for(1, 8, 8)
+    for seed in range(50):
+        suggest = RandomSuggest(random.Random(seed))
+        candidate = space.sample(suggest)
+        assert space.choices_of(candidate) == suggest.choices
+
+
+def test_an_encoding_holds_width_depth_and_kind_of_every_slot() -> None:
+    space = space_for(1, 8, 8)
+    vector = space.encode(replay(space, space.references()["reference"]))
+    one_hot = {
+        "none": [0.0, 0, 0, 0, 0, 0, 1],
+        "k3_e4": [0.0, 1, 0, 0, 0, 0, 0],
+        "k5_e2": [0.0, 0, 1, 0, 0, 0, 0],
+        "attention": [0.0, 0, 0, 0, 0, 1, 0],
+    }
+    assert vector[:23] == (5, 2, *one_hot["k3_e4"], *one_hot["k3_e4"], *one_hot["none"])
+    assert vector[23:46] == (7, 2, *one_hot["k3_e4"], *one_hot["k5_e2"], *one_hot["none"])
+    assert vector[46:69] == (8, 2, *one_hot["k3_e4"], *one_hot["attention"], *one_hot["none"])
+    assert len(vector) == 71 and 10 ** vector[70] == pytest.approx(1368810)
 
 
 @pytest.mark.parametrize(
