@@ -158,10 +158,10 @@ def _target(text: str) -> tvm.target.Target:
 def _database(
     module: tvm.IRModule, target: tvm.target.Target, traces: dict[str, str]
 ) -> tvm.s_tir.meta_schedule.database.MemoryDatabase:
-    import tvm
     from tvm.s_tir import meta_schedule
 
     from nas.compile.kernels import workload_key
+    from nas.compile.traces import trace_from_text
 
     database = meta_schedule.database.MemoryDatabase()
     for task in meta_schedule.relax_integration.extract_tasks(module, target):
@@ -169,7 +169,7 @@ def _database(
         trace_json = traces.get(workload_key(workload))
         if trace_json is not None:
             record = meta_schedule.database.TuningRecord(
-                tvm.ir.load_json(trace_json),
+                trace_from_text(trace_json),
                 database.commit_workload(workload),
                 [1.0],  # the only record of its workload, so nothing is compared
                 target,

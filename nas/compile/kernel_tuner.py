@@ -12,8 +12,10 @@ import contextlib
 import faulthandler
 import json
 import os
+import signal
 import statistics
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,8 @@ BLOCKS = 5
 """Timed blocks of a schedule; their median is its time."""
 BLOCK_MS = 2
 """Least duration of a block: a thousand calls of a 2 microsecond kernel."""
+LOCK_POLL_S = 0.002
+"""Schedules are timed for some 20 ms, so waiting workers ask often."""
 SCHEDULE_SEED = 20_260_101
 
 
@@ -79,12 +83,14 @@ def prepare_worker() -> None:
 
     sys.modules["torch"] = None  # type: ignore[assignment]
     die_with_parent(os.getppid())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends us
 
 
 def tune_kernel(job: TuningJob) -> TuningResult:
     """Tries the job's schedules in turn, those of the journal excepted."""
     import tvm
 
+    from nas.compile.traces import trace_to_text
     from nas.compile.tvm_import import import_intrinsics
 
     import_intrinsics()
@@ -101,7 +107,7 @@ def tune_kernel(job: TuningJob) -> TuningResult:
             with _time_limit(job.trial_timeout_s):
                 latency_s = _build_and_time(schedule, arguments, target, job.device_id)
             if latency_s is not None:
-                _write(log, JournalEntry(trial, latency_s, tvm.ir.save_json(schedule.trace)))
+                _write(log, JournalEntry(trial, latency_s, trace_to_text(schedule.trace)))
     return summarise(job, read_journal(journal))
 
 
@@ -186,7 +192,7 @@ def _build_and_time(
         tvm.runtime.tensor(generator.uniform(0.5, 1.5, [int(size) for size in info.shape]).astype(str(info.dtype)))
         for info in arguments
     ]
-    with device_lock(device_id):
+    with device_lock(device_id, sleep=lambda seconds: time.sleep(LOCK_POLL_S)):
         timer = library.time_evaluator("main", tvm.cpu(0), number=1, repeat=BLOCKS, min_repeat_ms=BLOCK_MS)
         return statistics.median(timer(*tensors).results)
 

@@ -30,7 +30,7 @@ MAX_JOBS_PER_WORKER = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompileSettings:
+class CompileLimits:
     """How candidates are compiled.
 
     Attributes:
@@ -75,10 +75,10 @@ class CompileFailure:
 class TvmCompiler:
     """Compiles candidates for one device; processes start when first needed."""
 
-    def __init__(self, device: DeviceSpec, settings: CompileSettings, cache: Path) -> None:
+    def __init__(self, device: DeviceSpec, limits: CompileLimits, cache: Path) -> None:
         """Opens the tuning database of the device's target inside `cache`."""
         self._device = device
-        self._settings = settings
+        self._limits = limits
         self._artifacts = cache / "artifacts"
         self._plans = cache / "plans"
         self._tvm_version = importlib.metadata.version("apache-tvm")
@@ -86,10 +86,10 @@ class TvmCompiler:
         self._tuner = KernelTuner(
             target=device.target,
             device_id=device.id,
-            num_trials=settings.tuning_trials,
+            num_trials=limits.tuning_trials,
             num_threads=device.num_threads,
-            num_workers=settings.num_workers,
-            trial_timeout_s=settings.trial_timeout_s,
+            num_workers=limits.num_workers,
+            trial_timeout_s=limits.trial_timeout_s,
         )
         self._pool: WorkerPool[Any] = WorkerPool(
             1, initializer=workers.prepare_worker, max_jobs_per_worker=MAX_JOBS_PER_WORKER
@@ -118,11 +118,11 @@ class TvmCompiler:
         if tasks is not None:
             records = self.database.get(task.key for task in tasks)
             cached = self._cached(identity, records)
-            if cached is not None and (len(records) == len(tasks) or self._settings.tuning_trials == 0):
+            if cached is not None and (len(records) == len(tasks) or self._limits.tuning_trials == 0):
                 return self._compiled(cached, len(tasks), len(tasks), clock)
         with clock.measuring("compile"):
             on_progress("compile", 0, 1)
-            planned = self._pool.run(compile_worker.plan, request, timeout_s=self._settings.timeout_s)
+            planned = self._pool.run(compile_worker.plan, request, timeout_s=self._limits.timeout_s)
         if isinstance(planned, WorkerFailure):
             return clock.failure(f"export and lowering: {planned.reason}")
         assert isinstance(planned, CompilePlan)
@@ -133,6 +133,10 @@ class TvmCompiler:
             )
         with clock.measuring("compile"):
             return self._build(candidate, request, identity, planned.tasks, report, clock)
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Runs another job of `nas.compile` in the compile worker; a failure is a `WorkerFailure`."""
+        return self._pool.run(function, *arguments, timeout_s=self._limits.timeout_s)
 
     def close(self) -> None:
         """Ends all processes and closes the database."""
@@ -156,9 +160,7 @@ class TvmCompiler:
         self._artifacts.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=".building-", dir=self._artifacts))
         schedules = {key: record.trace_json for key, record in records.items()}
-        built = self._pool.run(
-            compile_worker.build, request, schedules, str(folder), timeout_s=self._settings.timeout_s
-        )
+        built = self._pool.run(compile_worker.build, request, schedules, str(folder), timeout_s=self._limits.timeout_s)
         if isinstance(built, WorkerFailure):
             shutil.rmtree(folder, ignore_errors=True)
             return clock.failure(f"building the library: {built.reason}")
@@ -166,6 +168,7 @@ class TvmCompiler:
         coverage = tuned_coverage(tasks, frozenset(records))
         artifact = self._artifact(candidate.candidate_id, request, folder, built, coverage)
         artifact.save()
+        folder.chmod(0o755)  # mkdtemp's 0700 would keep it from the unprivileged user who measures
         final = self._folder(identity, records)
         try:
             folder.replace(final)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Callable
@@ -114,6 +115,7 @@ def prepare_worker() -> None:
     from profilers.child import die_with_parent
 
     die_with_parent(os.getppid())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends us
     warnings.simplefilter("ignore")
     with contextlib.suppress(ValueError):
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]

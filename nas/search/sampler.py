@@ -60,7 +60,9 @@ def _nsga2(seed: int, num_startup: int) -> BaseSampler:
 def _gp(seed: int, num_startup: int) -> BaseSampler:
     from optuna.samplers import GPSampler
 
-    return GPSampler(seed=seed, n_startup_trials=num_startup, deterministic_objective=False, warn_independent_sampling=False)
+    return GPSampler(
+        seed=seed, n_startup_trials=num_startup, deterministic_objective=False, warn_independent_sampling=False
+    )
 
 
 def _random(seed: int, num_startup: int) -> BaseSampler:

@@ -1,0 +1,198 @@
+"""A study on disk: its folder, its lock, its two halves of one database, and what identifies it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nas.config import StudyConfig, differences, identity, without_secrets
+from nas.errors import NasError
+from nas.ledger import Ledger
+from nas.report.atomic import write_atomic
+
+if TYPE_CHECKING:
+    import optuna
+
+    from nas.training.task import Task
+    from profilers.device import DeviceSpec
+
+MANIFEST_NAME = "manifest.json"
+STUDY_NAME = "nas"
+
+
+class StudyError(NasError):
+    """A results folder that cannot be used for this study."""
+
+
+@contextlib.contextmanager
+def open_folder(config: StudyConfig, *, fresh: bool) -> Iterator[Path]:
+    """The study's folder, held by this process alone.
+
+    Args:
+        config: the study at hand; a folder of another one is refused.
+        fresh: move what is there aside (nothing is deleted) and start anew.
+
+    Raises:
+        StudyError: the folder holds another study, something else, or is in use.
+    """
+    folder = config.results_dir
+    if fresh and folder.exists():
+        aside = folder.with_name(f"{folder.name}.before-{datetime.now(UTC):%Y%m%dT%H%M%S}")
+        with _locked(folder):
+            folder.rename(aside)
+    _refuse_foreign(folder, config)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StudyError(f"results folder {folder}: {error.strerror}; choose another with --out") from error
+    with _locked(folder):
+        yield folder
+
+
+def _refuse_foreign(folder: Path, config: StudyConfig) -> None:
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise StudyError(f"results folder {folder}: is a file; choose another with --out")
+    manifest = folder / MANIFEST_NAME
+    if not manifest.exists():
+        # A lock file alone is a study that was killed before its first line.
+        if any(entry.name not in (".lock", "study.db") for entry in folder.iterdir()):
+            raise StudyError(f"results folder {folder}: holds files but no study; choose an empty one with --out")
+        return
+    try:
+        stored = json.loads(manifest.read_text())["identity"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StudyError(f"{manifest}: cannot be read ({error}); choose another folder with --out") from error
+    changed = differences(stored, identity(config))
+    if changed:
+        raise StudyError(
+            f"results folder {folder} holds another study:\n  "
+            + "\n  ".join(changed)
+            + "\nuse --out for another folder, or --fresh to move this one aside and start anew"
+        )
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    path = folder / ".lock"
+    with path.open("a+") as stream:
+        try:
+            fcntl.flock(stream.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = path.read_text().strip() or "another process"
+            raise StudyError(
+                f"results folder {folder}: in use by {holder}; wait for it, or choose another with --out"
+            ) from None
+        stream.truncate(0)
+        stream.write(f"process {os.getpid()}")
+        stream.flush()
+        try:
+            yield
+        finally:
+            stream.truncate(0)
+
+
+def open_ledger(config: StudyConfig) -> Ledger:
+    """The study's ledger, claimed for this configuration.
+
+    Raises:
+        LedgerError: not a database, not reachable, locked or full.
+        StudyError: the database belongs to another study.
+    """
+    ledger = Ledger(config.storage_url)
+    stored = ledger.start(json.loads(without_secrets(config).model_dump_json()), identity(config))
+    changed = differences(stored.identity, identity(config))
+    if changed:
+        ledger.close()
+        raise StudyError(f"{ledger.url} holds another study:\n  " + "\n  ".join(changed))
+    return ledger
+
+
+def open_optuna_study(config: StudyConfig, direction: str) -> optuna.Study:
+    """Optuna's half of the database: quality first, latency second."""
+    import optuna
+    from optuna.storages import RDBStorage
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    storage = RDBStorage(config.storage_url, engine_kwargs={"connect_args": _connect_args(config.storage_url)})
+    return optuna.create_study(
+        storage=storage, study_name=STUDY_NAME, directions=[direction, "minimize"], load_if_exists=True
+    )
+
+
+def _connect_args(url: str) -> dict[str, Any]:
+    return {"timeout": 30.0} if url.startswith("sqlite") else {}
+
+
+def write_manifest(folder: Path, config: StudyConfig, task: Task, device: DeviceSpec, extra: dict[str, Any]) -> None:
+    """Everything needed to say what this study was and to run it again."""
+    manifest = {
+        "identity": identity(config),
+        "config": json.loads(without_secrets(config).model_dump_json()),
+        "device": {
+            "id": device.id,
+            "fingerprint": device.fingerprint,
+            "target": device.target,
+            "cores": list(device.cores),
+            "num_threads": device.num_threads,
+            "runtimes": dict(device.runtimes),
+            "facts": dict(device.facts),
+        },
+        "task": {
+            "name": task.name,
+            "fingerprint": task.fingerprint,
+            "num_train": len(task.train),
+            "num_val": len(task.val),
+            "num_test": len(task.test),
+            "mean": list(task.mean),
+            "std": list(task.std),
+            "class_names": list(task.class_names),
+        },
+        "versions": dict(versions()),
+        "git": _git_state(),
+        "command": command_line(),
+        **extra,
+    }
+    write_atomic(folder / MANIFEST_NAME, json.dumps(manifest, indent=1, sort_keys=True).encode())
+
+
+def versions() -> tuple[tuple[str, str], ...]:
+    """(name, version) of what decides a study's numbers."""
+    from importlib.metadata import version
+
+    import nas
+
+    names = ("torch", "optuna", "apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime", "numpy", "scikit-learn")
+    python = f"{sys.version_info.major}.{sys.version_info.minor}.{sys.version_info.micro}"
+    return (("nas", nas.__version__), ("python", python), *((name, version(name)) for name in names))
+
+
+def command_line() -> str:
+    """The command that was typed, for people to type again."""
+    import shlex
+
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
+def _git_state() -> dict[str, str] | None:
+    """Commit and cleanliness of the code that ran; None when it is not in a repository."""
+    package = Path(__file__).resolve().parent
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(package), *arguments], capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
+
+    try:
+        return {"commit": git("rev-parse", "HEAD"), "dirty": str(bool(git("status", "--porcelain", "-uno")))}
+    except (OSError, subprocess.SubprocessError):
+        return None

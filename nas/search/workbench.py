@@ -1,0 +1,197 @@
+"""The real tools of a study's stages: compiler, profiler and training processes of one device."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from nas.budget import Budget
+from nas.compile import workers
+from nas.compile.compile_worker import BuiltFiles, CompileRequest
+from nas.compile.onnx import MODEL_NAME, export_onnx
+from nas.compile.tvm import Compiled, CompileFailure, CompileLimits, TvmCompiler
+from nas.compile.workers import WorkerFailure, WorkerPool
+from nas.config import StudyConfig
+from nas.gates.parity import RELATIVE_TOLERANCE
+from nas.ledger import Ledger
+from nas.search.pipeline import Proposal
+from nas.search.progress import Watcher
+from nas.training.job import read_progress, score_test_job, train_job
+from nas.training.result import TrainFailure, TrainResult
+from nas.training.score import HeldOutScore
+from profilers.artifact import Artifact, hash_file
+from profilers.cache import CachingProfiler
+from profilers.device import DeviceSpec
+from profilers.errors import ProfileFailure
+from profilers.local import LocalProfiler
+from profilers.lock import state_folder
+from profilers.looks import LOOKS, decide
+from profilers.measurement import FINALIST, BudgetVerdict, Measurement
+from search_spaces.candidate import Candidate
+
+POLL_S = 0.1
+
+
+class LocalWorkbench:
+    """Compiles, measures and trains on this machine. Processes start when first needed."""
+
+    def __init__(self, config: StudyConfig, folder: Path, ledger: Ledger, phase: str, watcher: Watcher) -> None:
+        self.phase = phase
+        self.budgets: tuple[Budget, ...] = ()
+        self._config = config
+        self._weights = folder / "weights"
+        self._ledger = ledger
+        self._watcher = watcher
+        cache = state_folder()
+        self.profiler = LocalProfiler(
+            num_threads=config.device.threads,
+            parity_tolerance=RELATIVE_TOLERANCE,
+            device_id=config.device.id,
+            on_wait=watcher.note,
+        )
+        self.device: DeviceSpec = self.profiler.device()
+        self._cached_profiler = CachingProfiler(self.profiler, cache / "measurements")
+        limits = CompileLimits(
+            tuning_trials=config.compile.tuning_trials,
+            timeout_s=config.compile.timeout_s,
+            num_workers=config.compile.workers,
+        )
+        self._compiler = TvmCompiler(self.device, limits, cache)
+        self._trainers: WorkerPool[Any] = WorkerPool(1, initializer=workers.prepare_worker)
+        self.num_kernels = 0
+        self.num_known_kernels = 0
+
+    def compile(self, candidate: Candidate, weights: Path | None = None) -> Compiled | CompileFailure:
+        """Compiles with random weights, or with those of a checkpoint."""
+        compiled = self._compiler.compile(
+            candidate, self.phase, weights=weights, seed=self._config.search.seed, on_progress=self._watcher.stage
+        )
+        if isinstance(compiled, Compiled):
+            self.num_kernels += compiled.num_kernels
+            self.num_known_kernels += compiled.num_known
+        return compiled
+
+    def measure(self, artifact: Artifact) -> tuple[Measurement | ProfileFailure, BudgetVerdict]:
+        """Looks at most three times while the latency budget leaves it open."""
+        self._watcher.stage("measure")
+        maximum_ms = self._latency_budget()
+        if maximum_ms is None:
+            return self._cached_profiler.measure(artifact, LOOKS[0]), "meets"
+        return decide(self._cached_profiler, artifact, maximum_ms)
+
+    def measure_finalist(self, artifacts: list[Artifact]) -> list[Measurement | ProfileFailure]:
+        """Measures a winner again in fresh processes, in turn with its other runtimes; never cached."""
+        self._watcher.stage("measure again")
+        return self.profiler.measure_interleaved(artifacts, FINALIST)
+
+    def train(self, proposal: Proposal) -> TrainResult | TrainFailure:
+        """Trains one candidate in a child; goes on from its last checkpoint where there is one."""
+        folder = self.weights_folder(proposal.trial)
+        progress_path = folder / "progress.json"
+        folder.mkdir(parents=True, exist_ok=True)
+        recipe = self._config.training
+        started = time.monotonic()
+        self._watcher.stage("train")
+        job = self._trainers.submit(
+            train_job,
+            proposal.candidate.canonical_json(),
+            self._config.task,
+            recipe,
+            self._config.search.seed,
+            str(folder),
+            str(progress_path),
+            timeout_s=recipe.timeout_s,
+        )
+        while not job.is_done():
+            time.sleep(POLL_S)
+            progress = read_progress(progress_path)
+            if progress is not None:
+                self._watcher.stage("train", progress.step, progress.num_steps)
+        result = job.result()
+        progress_path.unlink(missing_ok=True)
+        if isinstance(result, WorkerFailure):
+            return TrainFailure(kind="crashed", reason=result.reason, duration_s=time.monotonic() - started)
+        assert isinstance(result, TrainResult | TrainFailure)
+        return result
+
+    def score_test(self, candidate: Candidate, weights: Path, sha256: str) -> HeldOutScore | TrainFailure:
+        """Opens the test split for one finished network."""
+        self._watcher.stage("test")
+        result = self._trainers.run(
+            score_test_job,
+            candidate.canonical_json(),
+            self._config.task,
+            self._config.search.seed,
+            str(weights),
+            sha256,
+            self._config.training.num_threads,
+            timeout_s=self._config.training.timeout_s,
+        )
+        if isinstance(result, WorkerFailure):
+            return TrainFailure(kind="crashed", reason=result.reason)
+        assert isinstance(result, HeldOutScore | TrainFailure)
+        return result
+
+    def export_onnx(self, candidate: Candidate, weights: Path, folder: Path) -> Artifact | CompileFailure:
+        """The trained network as an ONNX artifact in `folder`, for ONNX Runtime."""
+        self._watcher.stage("export")
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        request = CompileRequest(
+            candidate_json=candidate.canonical_json(),
+            phase=self.phase,
+            weights=str(weights),
+            seed=self._config.search.seed,
+            target="any",
+        )
+        started = time.monotonic()
+        built = self._compiler.run(export_onnx, request, str(folder))
+        if isinstance(built, WorkerFailure):
+            return CompileFailure(reason=built.reason, tune_s=0.0, compile_s=time.monotonic() - started)
+        assert isinstance(built, BuiltFiles)
+        artifact = Artifact(
+            folder=folder,
+            candidate_id=candidate.candidate_id,
+            phase=self.phase,
+            runtime="onnxruntime",
+            target="any",
+            precision="float32",
+            num_threads=self.device.num_threads,
+            inputs=built.inputs,
+            outputs=built.outputs,
+            files=tuple(sorted((name, hash_file(folder / name)) for name in built.names)),
+            tuned_coverage=None,
+            model_bytes=(folder / MODEL_NAME).stat().st_size,
+        )
+        artifact.save()
+        return artifact
+
+    def remember(
+        self, trial: int, stage: str, work: Callable[[], tuple[Mapping[str, Any] | None, float]]
+    ) -> tuple[Mapping[str, Any] | None, float]:
+        """The ledger's answer where there is one; a stage without payload is not kept."""
+        for known in self._ledger.stages(trial):
+            if known.stage == stage:
+                return known.payload, known.seconds
+        payload, seconds = work()
+        if payload is not None:
+            self._ledger.record_stage(trial, stage, payload, seconds)
+        return payload, seconds
+
+    def weights_folder(self, trial: int) -> Path:
+        """Where the weights of a trial are."""
+        return self._weights / f"trial-{trial:05d}"
+
+    def close(self) -> None:
+        """Ends every process."""
+        self._compiler.close()
+        self._trainers.close()
+
+    def _latency_budget(self) -> float | None:
+        for budget in self.budgets:
+            if budget.metric == "latency_ms" and budget.phase == self.phase:
+                return budget.maximum
+        return None

@@ -1,0 +1,59 @@
+"""Remembers measurements by artifact, protocol and fingerprint, across studies."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from profilers.artifact import Artifact
+from profilers.device import DeviceSpec
+from profilers.errors import ProfileFailure, ProfilerError
+from profilers.measurement import Measurement, MeasureProtocol
+from profilers.profiler import Profiler
+
+
+class CachingProfiler:
+    """A `Profiler` that measures the same artifact with the same protocol on the same device once.
+
+    Rejected measurements and failures are not kept: another time may be quieter.
+    """
+
+    def __init__(self, profiler: Profiler, folder: Path) -> None:
+        """Keeps one file a measurement in `folder`, which may be shared by several processes."""
+        self._profiler = profiler
+        self._folder = folder
+
+    def device(self) -> DeviceSpec:
+        """The device behind it."""
+        return self._profiler.device()
+
+    def measure(self, artifact: Artifact, protocol: MeasureProtocol) -> Measurement | ProfileFailure:
+        """The remembered measurement, or a new one."""
+        key = json.dumps([artifact.digest, asdict(protocol), self.device().fingerprint], sort_keys=True)
+        path = self._folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+        known = _read(path)
+        if known is not None and known.artifact_digest == artifact.digest:
+            return known
+        seen = self._profiler.measure(artifact, protocol)
+        if isinstance(seen, Measurement) and seen.rejected_because is None:
+            _write(path, seen)
+        return seen
+
+
+def _read(path: Path) -> Measurement | None:
+    try:
+        return Measurement.from_json(json.loads(path.read_text()))
+    except (OSError, ValueError, ProfilerError):  # absent, torn or of another version: measure again
+        return None
+
+
+def _write(path: Path, measurement: Measurement) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    with os.fdopen(descriptor, "w") as stream:
+        json.dump(measurement.to_json(), stream)
+    Path(name).replace(path)
