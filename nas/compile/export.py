@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,7 +95,8 @@ def fold_batch_norm(model: nn.Module) -> fx.GraphModule:
     graph_module = fx.symbolic_trace(copy.deepcopy(model).eval())
     modules = dict(graph_module.named_modules())
     for node in list(graph_module.graph.nodes):
-        norm, before = _module_of(node, modules), node.args[0] if node.args else None
+        norm: nn.Module | None = _module_of(node, modules)
+        before: Any = node.args[0] if node.args else None
         conv = _module_of(before, modules)
         if isinstance(norm, nn.BatchNorm2d) and isinstance(conv, nn.Conv2d) and len(before.users) == 1:
             name = str(before.target)

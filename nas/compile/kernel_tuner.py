@@ -194,7 +194,7 @@ def _build_and_time(
     ]
     with device_lock(device_id, sleep=lambda seconds: time.sleep(LOCK_POLL_S)):
         timer = library.time_evaluator("main", tvm.cpu(0), number=1, repeat=BLOCKS, min_repeat_ms=BLOCK_MS)
-        return statistics.median(timer(*tensors).results)
+        return float(statistics.median(timer(*tensors).results))
 
 
 @contextlib.contextmanager

@@ -59,16 +59,23 @@ def kernels_of(module: tvm.IRModule, target: tvm.target.Target) -> tuple[KernelT
 
 
 def workload_key(workload: tvm.IRModule) -> str:
-    """First 24 hex digits of the SHA-256 of TVM's structural hash and the shapes that enter and leave.
+    """First 24 hex digits of the SHA-256 of TVM's structural hash, argument shapes and block names.
 
-    The structural hash ignores the names of variables, which differ from network to network for
-    the same kernel; it has 64 bits, so the shapes stand beside it.
+    The structural hash ignores names, those of variables (which differ from network to network)
+    and those of blocks (which a schedule needs to find); it has 64 bits, so the shapes stand beside.
     """
+    import tvm
     import tvm_ffi
     from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
+    names: list[str] = []
+
+    def note_name(block: tvm.s_tir.SBlock) -> None:
+        names.append(block.name_hint)
+
+    tvm_ffi.structural_walk(workload["main"].body, (tvm.s_tir.SBlock, note_name))
     shapes = [str(info) for info in ArgInfo.from_prim_func(workload["main"])]
-    text = f"{tvm_ffi.structural_hash(workload)}:{shapes}"
+    text = f"{tvm_ffi.structural_hash(workload)}:{shapes}:{names}"
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 

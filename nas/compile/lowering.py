@@ -7,6 +7,8 @@ database: change it and every record is out of date (bump `PIPELINE_VERSION`).
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     import torch
     import tvm
 
-PIPELINE_VERSION = 1
+PIPELINE_VERSION = 2
 """Part of every cache key: kernels of another version are other kernels."""
 
 CONVOLUTION_LAYOUT = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
@@ -45,7 +47,7 @@ def lower(program: torch.export.ExportedProgram, target: tvm.target.Target) -> t
         module = simplify(module)
         module = tvm.transform.Sequential([passes.ConvertLayout(CONVOLUTION_LAYOUT), passes.Normalize()])(module)
         module = simplify(module)
-        return tvm.transform.Sequential(
+        module = tvm.transform.Sequential(
             [
                 passes.DeadCodeElimination(),
                 passes.LegalizeOps(),
@@ -54,9 +56,56 @@ def lower(program: torch.export.ExportedProgram, target: tvm.target.Target) -> t
                 passes.FuseOps(),
                 passes.FuseTIR(),
                 passes.DeadCodeElimination(),
-                passes.AttachAttrLayoutFreeBuffers(),
             ]
         )(module)
+        return passes.AttachAttrLayoutFreeBuffers()(name_blocks(module))
+
+
+def name_blocks(module: tvm.IRModule) -> tvm.IRModule:
+    """Gives the blocks of each kernel names that do not depend on the network around it.
+
+    Legalisation names a reduction after its input variable (`lv94_red`). A schedule finds blocks
+    by name, so without this a mean tuned in one network could not be built in another, although
+    their structural hashes are equal.
+    """
+    import tvm
+    import tvm_ffi
+
+    renamed = tvm.IRModule({}, attrs=module.attrs)
+    for name, function in module.functions.items():
+        if isinstance(function, tvm.tirx.PrimFunc):
+            names = _BlockNames()
+            body = tvm_ffi.structural_map(function.body, (tvm.s_tir.SBlock, names.rename), order="post")
+            function = function.with_body(body)
+        renamed[name] = function
+    return renamed
+
+
+class _BlockNames:
+    """Hands out block names within one kernel: the operation, then a count."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def rename(self, block: tvm.s_tir.SBlock) -> tvm.s_tir.SBlock:
+        import tvm
+
+        stem = block_stem(block.name_hint)
+        number = self._counts[stem]
+        self._counts[stem] += 1
+        return tvm.s_tir.SBlock(
+            block.iter_vars, block.reads, block.writes, stem if number == 0 else f"{stem}_{number}", block.body,
+            block.init, block.alloc_buffers, block.match_buffers, block.annotations,
+        )  # fmt: skip
+
+
+def block_stem(name: str) -> str:
+    """A block's name without what depends on the network: variable numbers and counts.
+
+    >>> block_stem("lv94_red"), block_stem("T_add_12"), block_stem("root")
+    ('x_red', 'T_add', 'root')
+    """
+    return re.sub(r"_\d+$", "", re.sub(r"^lv\d*", "x", name))
 
 
 def simplify(module: tvm.IRModule) -> tvm.IRModule:
@@ -72,7 +121,7 @@ def simplify(module: tvm.IRModule) -> tvm.IRModule:
     from tvm import relax
     from tvm.relax.expr_functor import PyExprMutator, mutator
 
-    @mutator  # type: ignore[untyped-decorator]
+    @mutator
     class Simplifier(PyExprMutator):  # type: ignore[misc]
         def visit_call_(self, call: Any) -> Any:
             call = self.visit_expr_post_order(call)
@@ -81,8 +130,9 @@ def simplify(module: tvm.IRModule) -> tvm.IRModule:
             arguments = [self._constant(argument) for argument in call.args]
             if call.op.name == "relax.clip":
                 return self._clip(call)
-            if call.op.name == "relax.divide" and _is_scalar(arguments[1]):
-                scale = relax.const(np.asarray(1.0 / arguments[1], dtype=arguments[1].dtype))
+            divisor = arguments[1] if call.op.name == "relax.divide" else None
+            if divisor is not None and divisor.ndim == 0 and float(divisor) != 0.0:
+                scale = relax.const(np.asarray(1.0 / divisor, dtype=divisor.dtype))
                 return relax.op.multiply(call.args[0], scale)
             if call.op.name == "relax.permute_dims" and arguments[0] is not None:
                 axes = None if call.attrs.axes is None else [int(axis) for axis in call.attrs.axes]
@@ -111,7 +161,3 @@ def simplify(module: tvm.IRModule) -> tvm.IRModule:
         if isinstance(function, relax.Function):
             simplifier.builder_.update_func(name, simplifier.visit_expr(function))
     return simplifier.builder_.get()
-
-
-def _is_scalar(value: np.ndarray[Any, Any] | None) -> bool:
-    return value is not None and value.ndim == 0 and float(value) != 0.0

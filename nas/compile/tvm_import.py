@@ -28,7 +28,7 @@ def import_intrinsics() -> None:
 @contextlib.contextmanager
 def _frames_only() -> Iterator[None]:
     original = inspect.stack
-    inspect.stack = _stack  # type: ignore[assignment]
+    inspect.stack = _stack
     try:
         yield
     finally:

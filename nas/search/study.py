@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from nas.config import StudyConfig, differences, identity, without_secrets
 from nas.errors import NasError
+from nas.front import Direction
 from nas.ledger import Ledger
 from nas.report.atomic import write_atomic
 
@@ -117,7 +118,7 @@ def open_ledger(config: StudyConfig) -> Ledger:
     return ledger
 
 
-def open_optuna_study(config: StudyConfig, direction: str) -> optuna.Study:
+def open_optuna_study(config: StudyConfig, direction: Direction) -> optuna.Study:
     """Optuna's half of the database: quality first, latency second."""
     import optuna
     from optuna.storages import RDBStorage

@@ -1,0 +1,54 @@
+"""The `nas` command: registers the commands; the one place that prints errors and sets exit codes.
+
+Exit codes: 0 done; 1 the search ended and could not publish (the reason is the last line);
+2 something the user can mend; 3 unexpected; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+import typer
+
+from nas.cli import init, search, spaces
+from nas.errors import NasError
+
+app = typer.Typer(
+    name="nas",
+    help="Finds neural networks that meet a latency budget on a device, by compiling and measuring each.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("search")(search.search)
+app.command("spaces")(spaces.spaces)
+app.command("init")(init.init)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        app()
+    except Exception as error:  # the process boundary: every error ends here, in one line or a traceback
+        sys.exit(report(error))
+
+
+def report(error: Exception) -> int:
+    """Prints an error and gives the exit code: one line for what a user can mend, else everything."""
+    if is_mendable(error):
+        print(f"nas: {error}", file=sys.stderr)
+        return 2
+    traceback.print_exception(error)
+    print(f"nas: unexpected {type(error).__name__}: {error}; this is a bug in nas, please report it", file=sys.stderr)
+    return 3
+
+
+def is_mendable(error: Exception) -> bool:
+    """Whether the message is meant for the user: bad input, a broken file, a full disk."""
+    from nas.training.task import TaskError
+    from profilers.errors import ProfilerError
+    from search_spaces.candidate import CandidateError
+
+    return isinstance(error, (NasError, TaskError, ProfilerError, CandidateError, OSError))

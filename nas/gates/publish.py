@@ -1,0 +1,123 @@
+"""The publish gate: what must hold before a front may be called one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from nas.gates.result import GateResult
+from nas.training.audit import Finding
+from nas.training.score import HeldOutScore
+from nas.trial import CandidateCost, Outcome, TrialRecord
+
+MIN_TUNED_COVERAGE = 0.95
+"""Least share of a front member's operations in kernels with a tuning record. Untuned code ranks
+networks as their MACs do (Spearman 0.98), which is no measurement of a device."""
+
+MAX_DUPLICATE_SHARE = 0.01
+"""Share of val or test that may also be in train: 1 point of accuracy at most comes from it."""
+
+
+def measured_gate(costs: Sequence[CandidateCost], num_dropped: int) -> GateResult:
+    """Every member was measured again in fresh processes; those that then missed are gone."""
+    figures = (("measured_again", len(costs)), ("dropped", num_dropped))
+    dropped = f", {num_dropped} dropped for missing on the second look" if num_dropped else ""
+    return GateResult(
+        passed=True,
+        reason=f"{len(costs)} members measured again with trained weights in fresh processes{dropped}",
+        figures=figures,
+    )
+
+
+def parity_gate(costs: Sequence[CandidateCost], tolerance: float) -> GateResult:
+    """Every member's outputs were compared with torch's before it was timed."""
+    seen = [cost.parity_max_abs for cost in costs]
+    known = [value for value in seen if value is not None]
+    figures = (("largest_difference", max(known, default=None)), ("relative_tolerance", tolerance))
+    if len(known) < len(seen):
+        return GateResult(
+            passed=False, reason=f"{len(seen) - len(known)} members were never compared with torch", figures=figures
+        )
+    return GateResult(passed=True, reason=f"compiled outputs of {len(known)} members agree with torch", figures=figures)
+
+
+def tuned_gate(costs: Sequence[CandidateCost]) -> GateResult:
+    """Every member runs tuned kernels."""
+    least = min((cost.tuned_coverage or 0.0 for cost in costs), default=None)
+    figures = (("least_tuned_coverage", least), ("minimum", MIN_TUNED_COVERAGE))
+    passed = least is None or least >= MIN_TUNED_COVERAGE
+    seen = "no member" if least is None else f"at least {least:.1%} of each member's work is in tuned kernels"
+    return GateResult(passed=passed, reason=seen, figures=figures)
+
+
+def infrastructure_gate(records: Sequence[TrialRecord], accepted: str | None) -> GateResult:
+    """Trials that failed for reasons of their own say nothing; somebody must look at them."""
+    counts = {outcome: 0 for outcome in Outcome if outcome.is_infrastructure}
+    for record in records:
+        if record.outcome in counts:
+            counts[record.outcome] += 1
+    total = sum(counts.values())
+    figures = tuple((outcome.value, count) for outcome, count in counts.items())
+    if total == 0:
+        return GateResult(passed=True, reason="no trial failed for reasons of the infrastructure", figures=figures)
+    if accepted is not None:
+        return GateResult(passed=True, reason=f"{total} failed trials accepted: {accepted}", figures=figures)
+    first = next(record for record in records if record.outcome.is_infrastructure)
+    return GateResult(
+        passed=False,
+        reason=(
+            f"{total} of {len(records)} trials failed (first: trial {first.trial}, {first.outcome}: {first.error});"
+            ' look at them, then run again with --accept-failures "REASON"'
+        ),
+        figures=figures,
+    )
+
+
+def data_gate(findings: Sequence[Finding]) -> GateResult:
+    """Held-out examples must be held out, and inputs must say something."""
+    copies = [
+        finding for finding in findings if finding.kind == "duplicates" and finding.where.startswith(("train/", "val/"))
+    ]
+    worst = max((finding.count / finding.num_checked for finding in copies), default=0.0)
+    fatal = [finding for finding in findings if finding.kind in ("missing_class", "constant_inputs")]
+    figures = (("findings", len(findings)), ("largest_duplicate_share", worst))
+    if worst > MAX_DUPLICATE_SHARE or any(finding.kind == "missing_class" for finding in fatal):
+        cause = max(copies, key=lambda finding: finding.count / finding.num_checked) if copies else fatal[0]
+        return GateResult(passed=False, reason=f"{cause}; split the data so that no example is in two", figures=figures)
+    reason = "nothing odd about the splits" if not findings else "; ".join(str(finding) for finding in findings)
+    return GateResult(passed=True, reason=reason, figures=figures)
+
+
+def learning_gate(
+    scores: Mapping[int, HeldOutScore], untrained: Mapping[int, HeldOutScore], majority_share: float, direction: str
+) -> GateResult:
+    """Every member beats its own untrained self and the answer that is always the same, by its interval.
+
+    Args:
+        scores: val score of each member, by trial.
+        untrained: the same networks before training.
+        majority_share: share of val in its largest class.
+        direction: of the metric; only "maximize" is compared with the majority.
+    """
+    figures = (("majority_class", majority_share), ("members", len(scores)))
+    for trial, score in scores.items():
+        before = untrained[trial]
+        beats = score.lower > before.value if direction == "maximize" else score.upper < before.value
+        if not beats:
+            reason = f"trial {trial} scores {score.value:.3f}, before training {before.value:.3f}: it learnt nothing"
+            return GateResult(passed=False, reason=reason, figures=figures)
+        if direction == "maximize" and score.lower <= majority_share:
+            reason = f"trial {trial} scores {score.value:.3f}, always answering one class scores {majority_share:.3f}"
+            return GateResult(passed=False, reason=reason, figures=figures)
+    return GateResult(
+        passed=True, reason="every member beats its untrained self and the majority class", figures=figures
+    )
+
+
+def held_out_gate(test_scores: Mapping[int, HeldOutScore | None], opened_at: str | None) -> GateResult:
+    """Every member has a test score, and the file says when test was opened."""
+    missing = [trial for trial, score in test_scores.items() if score is None]
+    figures = (("members", len(test_scores)), ("test_opened_at", opened_at))
+    if missing:
+        return GateResult(passed=False, reason=f"no test score for trials {missing}", figures=figures)
+    reason = "val steered the search; test was scored once for each member, at the end"
+    return GateResult(passed=True, reason=reason, figures=figures)

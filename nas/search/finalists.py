@@ -1,0 +1,308 @@
+"""Every winner measured again with its trained weights before it may be on the front."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from nas.budget import Budget
+from nas.compile.tvm import CompileFailure
+from nas.front import Direction, non_dominated
+from nas.gates.budget import budget_verdict, explain_miss
+from nas.gates.publish import MIN_TUNED_COVERAGE
+from nas.ledger import Ledger
+from nas.report.atomic import write_atomic
+from nas.report.summary import DroppedWinner, FrontMember
+from nas.search.pipeline import TrainedWeights, trained_from_json
+from nas.search.progress import Watcher
+from nas.search.workbench import LocalWorkbench
+from nas.training.result import TrainFailure
+from nas.training.score import HeldOutScore
+from nas.training.task import Task
+from nas.trial import CandidateCost, Outcome, TrialRecord, score_from_json, score_to_json
+from profilers.artifact import Artifact
+from profilers.errors import ProfileFailure
+from profilers.looks import combine
+from profilers.measurement import LatencyEstimate, Measurement
+
+MAX_LOOKS = 3
+"""Looks at a winner before doubt about its budget counts as a miss (protocol v1)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finalist:
+    """A scored trial, measured again with its trained weights.
+
+    Attributes:
+        record: the trial, its cost replaced with what was seen now.
+        measurement: TVM's, with raw blocks.
+        latency, onnxruntime: estimates side by side, from interleaved processes.
+        notes: what a reader should know.
+        files: artifacts to keep, by runtime.
+        weights: the trained weights.
+    """
+
+    record: TrialRecord
+    measurement: Measurement
+    latency: LatencyEstimate
+    onnxruntime: LatencyEstimate | None
+    onnxruntime_measurement: Measurement | None
+    notes: tuple[str, ...]
+    files: Mapping[str, Artifact]
+    weights: TrainedWeights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledFront:
+    """What is left after the second look, and what is not."""
+
+    finalists: tuple[Finalist, ...]
+    dropped: tuple[DroppedWinner, ...]
+
+
+def settle_front(
+    records: tuple[TrialRecord, ...],
+    direction: Direction,
+    bench: LocalWorkbench,
+    ledger: Ledger,
+    scratch: Path,
+    watcher: Watcher,
+) -> SettledFront:
+    """Looks at the front again until every member has been measured again and still belongs there.
+
+    A member that misses a budget now is dropped and named, and whatever it dominated gets its
+    chance; members that others dominate by the new latencies leave as well.
+    """
+    scored = {
+        record.trial: record for record in records if record.outcome is Outcome.SCORED and record.duplicate_of is None
+    }
+    finalists: dict[int, Finalist] = {}
+    dropped: list[DroppedWinner] = []
+    while True:
+        front = front_of(tuple(scored.values()), direction, bench.phase)
+        unseen = [record for record in front if record.trial not in finalists]
+        if not unseen:
+            break
+        for number, record in enumerate(unseen):
+            watcher.stage("winners", number, len(unseen))
+            seen = look_again(record, bench, ledger, scratch / record.candidate.candidate_id)
+            if isinstance(seen, str):
+                dropped.append(
+                    DroppedWinner(candidate_id=record.candidate.candidate_id, trial=record.trial, reason=seen)
+                )
+                watcher.note(f"winner {record.candidate.candidate_id} (trial {record.trial}) dropped: {seen}")
+                del scored[record.trial]
+            else:
+                finalists[record.trial] = seen
+                scored[record.trial] = seen.record
+    chosen = [finalists[record.trial] for record in front]
+    return SettledFront(
+        finalists=tuple(sorted(chosen, key=lambda finalist: finalist.latency.latency_ms)), dropped=tuple(dropped)
+    )
+
+
+def front_of(records: tuple[TrialRecord, ...], direction: Direction, phase: str) -> tuple[TrialRecord, ...]:
+    """The scored records that none dominates in quality and latency."""
+    if not records:
+        return ()
+    points = []
+    for record in records:
+        assert record.score is not None
+        assert record.cost is not None
+        latency = record.cost.latency(phase)
+        assert latency is not None
+        points.append([record.score.value, latency.latency_ms])
+    mask = non_dominated(points, [direction, "minimize"])
+    return tuple(record for record, is_member in zip(records, mask, strict=True) if is_member)
+
+
+def look_again(record: TrialRecord, bench: LocalWorkbench, ledger: Ledger, scratch: Path) -> Finalist | str:
+    """Compiles with trained weights, exports ONNX, measures both in turn; or why it must be dropped."""
+    weights = trained_weights(record.trial, bench, ledger)
+    if weights is None:
+        return "its trained weights are gone from the results folder"
+    compiled = bench.compile(record.candidate, weights.path)
+    if isinstance(compiled, CompileFailure):
+        return f"with trained weights it no longer compiles: {compiled.reason}"
+    exported = bench.export_onnx(record.candidate, weights.path, scratch / "onnxruntime")
+    artifacts = [compiled.artifact, *([] if isinstance(exported, CompileFailure) else [exported])]
+    cost = record.cost
+    assert cost is not None
+    measurement: Measurement | None = None
+    rejected: str | None = None
+    other: Measurement | ProfileFailure | None = None
+    for _ in range(MAX_LOOKS):
+        seen, *others = bench.measure_finalist(artifacts)
+        other = others[0] if others and other is None else other
+        if isinstance(seen, ProfileFailure):
+            return f"measured again: {seen.kind}: {seen.reason}"
+        if seen.rejected_because is not None:
+            rejected = seen.rejected_because
+            if measurement is None:
+                continue
+            break
+        measurement = seen if measurement is None else combine([measurement, seen])
+        cost = _cost_now(record, measurement, compiled.artifact, bench.phase)
+        if budget_verdict(bench.budgets, cost) != "undecided":
+            break
+    if measurement is None:
+        return f"measured again {MAX_LOOKS} times, each rejected: {rejected}"
+    if budget_verdict(bench.budgets, cost) != "meets":
+        return f"measured again, it misses: {explain_miss(bench.budgets, cost)}"
+    if (cost.tuned_coverage or 0.0) < MIN_TUNED_COVERAGE:
+        return (
+            f"only {cost.tuned_coverage or 0.0:.1%} of its work is in tuned kernels; at least {MIN_TUNED_COVERAGE:.0%}"
+        )
+    return _finalist(record, cost, measurement, other, exported, compiled.artifact, weights, bench.phase)
+
+
+def trained_weights(trial: int, bench: LocalWorkbench, ledger: Ledger) -> TrainedWeights | None:
+    """A trial's weights; None when the file is no longer there."""
+    for stage in ledger.stages(trial):
+        if stage.stage == "train":
+            weights = trained_from_json(stage.payload, bench.weights_folder(trial))
+            return weights if weights.path.is_file() else None
+    return None
+
+
+def test_scores(
+    finalists: tuple[Finalist, ...], bench: LocalWorkbench, ledger: Ledger
+) -> dict[int, HeldOutScore | TrainFailure]:
+    """Opens test, once for each member of the settled front, and writes down that it did."""
+    scores: dict[int, HeldOutScore | TrainFailure] = {}
+    for finalist in finalists:
+        trial = finalist.record.trial
+        known = next((stage for stage in ledger.stages(trial) if stage.stage == "test"), None)
+        if known is not None:
+            scores[trial] = score_from_json(known.payload["score"])
+            continue
+        ledger.add_event("test_opened", {"trial": trial, "candidate_id": finalist.record.candidate.candidate_id})
+        score = bench.score_test(finalist.record.candidate, finalist.weights.path, finalist.weights.sha256)
+        if isinstance(score, HeldOutScore):
+            ledger.record_stage(trial, "test", {"score": score_to_json(score)}, 0.0)
+        scores[trial] = score
+    return scores
+
+
+def front_members(
+    finalists: tuple[Finalist, ...], scores: Mapping[int, HeldOutScore | TrainFailure]
+) -> tuple[FrontMember, ...]:
+    """The published form of the finalists."""
+    members = []
+    for finalist in finalists:
+        score = scores.get(finalist.record.trial)
+        notes = finalist.notes
+        if isinstance(score, TrainFailure):
+            notes = (*notes, f"no test score: {score.reason}")
+        members.append(
+            FrontMember(
+                record=finalist.record,
+                latency=finalist.latency,
+                onnxruntime=finalist.onnxruntime,
+                test_score=score if isinstance(score, HeldOutScore) else None,
+                notes=notes,
+            )
+        )
+    return tuple(members)
+
+
+def keep_winners(finalists: tuple[Finalist, ...], task: Task, folder: Path) -> None:
+    """Writes `winners/<id>/` for each finalist, and removes those of an earlier front."""
+    winners = folder / "winners"
+    winners.mkdir(exist_ok=True)
+    for finalist in finalists:
+        _keep(finalist, task, winners)
+    keep = {finalist.record.candidate.candidate_id for finalist in finalists}
+    for entry in winners.iterdir():
+        if entry.name not in keep:
+            shutil.rmtree(entry)
+
+
+def _keep(finalist: Finalist, task: Task, winners: Path) -> None:
+    candidate = finalist.record.candidate
+    building = winners / f".{candidate.candidate_id}.tmp"
+    shutil.rmtree(building, ignore_errors=True)
+    building.mkdir()
+    for runtime, artifact in finalist.files.items():
+        shutil.copytree(artifact.folder, building / runtime)
+    shutil.copyfile(finalist.weights.path, building / "weights.pt")
+    write_atomic(building / "weights.pt.sha256", f"{finalist.weights.sha256}  weights.pt\n".encode())
+    write_atomic(building / "candidate.json", json.dumps(candidate.to_json(), indent=1, sort_keys=True).encode())
+    inputs = {"mean": list(task.mean), "std": list(task.std), "class_names": list(task.class_names)}
+    write_atomic(building / "inputs.json", json.dumps(inputs, indent=1).encode())
+    measurements: dict[str, Any] = {"tvm": finalist.measurement.to_json()}
+    if finalist.onnxruntime_measurement is not None:
+        measurements["onnxruntime"] = finalist.onnxruntime_measurement.to_json()
+    write_atomic(building / "measurements.json", json.dumps(measurements).encode())
+    final = winners / candidate.candidate_id
+    shutil.rmtree(final, ignore_errors=True)
+    building.rename(final)
+
+
+def _cost_now(record: TrialRecord, measurement: Measurement, artifact: Artifact, phase: str) -> CandidateCost:
+    estimate = measurement.estimate()
+    assert isinstance(estimate, LatencyEstimate), "rejected measurements do not get here"
+    assert record.cost is not None
+    return replace(
+        record.cost,
+        latencies=((phase, estimate),),
+        model_bytes=artifact.model_bytes,
+        peak_memory_bytes=measurement.peak_memory_bytes,
+        tuned_coverage=artifact.tuned_coverage,
+        parity_max_abs=measurement.parity_max_abs,
+    )
+
+
+def _finalist(
+    record: TrialRecord,
+    cost: CandidateCost,
+    measurement: Measurement,
+    other: Measurement | ProfileFailure | None,
+    exported: Artifact | CompileFailure,
+    artifact: Artifact,
+    weights: TrainedWeights,
+    phase: str,
+) -> Finalist:
+    notes = []
+    files = {artifact.runtime: artifact}
+    if isinstance(exported, CompileFailure):
+        notes.append(f"no ONNX file: {exported.reason}")
+    else:
+        files[exported.runtime] = exported
+    estimate = other.estimate() if isinstance(other, Measurement) else other
+    if isinstance(estimate, ProfileFailure):
+        notes.append(f"ONNX Runtime was not measured: {estimate.kind}: {estimate.reason}")
+    latency = cost.latency(phase)
+    assert latency is not None
+    return Finalist(
+        record=replace(record, cost=cost),
+        measurement=measurement,
+        latency=latency,
+        onnxruntime=estimate if isinstance(estimate, LatencyEstimate) else None,
+        onnxruntime_measurement=other if isinstance(other, Measurement) else None,
+        notes=tuple(notes),
+        files=files,
+        weights=weights,
+    )
+
+
+def least_violating(
+    records: tuple[TrialRecord, ...], budgets: tuple[Budget, ...], limit: int = 5
+) -> tuple[TrialRecord, ...]:
+    """The measured trials that come closest to the budgets, best first: shown when none meets them."""
+    from nas.gates.budget import violations
+
+    def excess(record: TrialRecord) -> float:
+        assert record.cost is not None
+        return sum(max(0.0, amount) for _, amount in violations(budgets, record.cost))
+
+    measured = [
+        record
+        for record in records
+        if record.cost is not None and record.duplicate_of is None and not record.outcome.is_infrastructure
+    ]
+    return tuple(sorted(measured, key=lambda record: (excess(record), record.trial))[:limit])

@@ -1,0 +1,220 @@
+"""One run of `nas search` from configuration to report."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from nas.budget import Budget, resolve_budgets
+from nas.config import StudyConfig
+from nas.gates import publish
+from nas.gates.parity import RELATIVE_TOLERANCE
+from nas.gates.result import GateResult
+from nas.ledger import Ledger
+from nas.report.summary import FrontMember, StudySummary
+from nas.report.write import write_report
+from nas.search.finalists import (
+    SettledFront,
+    front_members,
+    keep_winners,
+    least_violating,
+    settle_front,
+    test_scores,
+)
+from nas.search.loop import ENQUEUED_REFERENCES, run_search, settle_budgets
+from nas.search.progress import Watcher
+from nas.search.study import (
+    StudyError,
+    command_line,
+    open_folder,
+    open_ledger,
+    open_optuna_study,
+    versions,
+    write_manifest,
+)
+from nas.search.workbench import LocalWorkbench
+from nas.training.audit import Finding, audit_splits
+from nas.training.data.sources import load_task
+from nas.training.task import Task
+from profilers.device import DeviceSpec
+from search_spaces.registry import make_space
+from search_spaces.space import SearchSpace, replay
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyResult:
+    """What a run of a study came to."""
+
+    summary: StudySummary
+    report: Path
+    ended_because: str
+
+
+def run_study(config: StudyConfig, *, fresh: bool, accept_failures: str | None, watcher: Watcher) -> StudyResult:
+    """Runs or resumes a study, settles its front, and writes its results folder.
+
+    Raises:
+        NasError, TaskError, CandidateError, ProfilerError: something the user can mend, one line.
+    """
+    started_at, started = datetime.now(UTC), time.monotonic()
+    task = load_task(config.task)
+    space = make_space(config.search.space, task.input, task.head)
+    phase = _first_phase(space)
+    resolve_budgets(config.search.parsed_budgets, (phase,))
+    with open_folder(config, fresh=fresh) as folder, open_ledger(config) as ledger:
+        bench = LocalWorkbench(config, folder, ledger, phase, watcher)
+        try:
+            _claim_device(ledger, bench.device, folder)
+            findings = audit_splits(task)
+            extra = {"data_findings": [str(finding) for finding in findings], "started_at": started_at.isoformat()}
+            write_manifest(folder, config, task, bench.device, extra)
+            bench.budgets, note = settle_budgets(config, space, ledger, bench)
+            study = open_optuna_study(config, task.direction)
+            ended_because = run_search(config, space, study, ledger, bench, watcher)
+            with tempfile.TemporaryDirectory(prefix=".finalists-", dir=folder) as scratch:
+                Path(scratch).chmod(0o755)
+                settled = settle_front(ledger.records(), task.direction, bench, ledger, Path(scratch), watcher)
+                scores = test_scores(settled.finalists, bench, ledger)
+                keep_winners(settled.finalists, task, folder)
+            if accept_failures is not None:
+                ledger.add_event("failures_accepted", {"reason": accept_failures})
+            ledger.add_event("run_ended", {"seconds": time.monotonic() - started})
+            members = front_members(settled.finalists, scores)
+            summary = StudySummary(
+                study=folder.name,
+                out=folder,
+                config=config,
+                device=bench.device,
+                phase=phase,
+                budgets=bench.budgets,
+                budget_note=note,
+                score_metric=task.metric,
+                score_direction=task.direction,
+                records=ledger.records(),
+                references=_references(space, ledger),
+                front=members,
+                dropped=settled.dropped,
+                infeasible=() if members else least_violating(ledger.records(), bench.budgets),
+                gates=_gates(settled, members, findings, task, bench, ledger),
+                seconds_total=sum(event.detail["seconds"] for event in ledger.events("run_ended")),
+                kernel_reuse=_kernel_reuse(bench),
+                versions=versions(),
+                seeds=(("search", config.search.seed), ("training", config.search.seed), ("split", config.task.seed)),
+                command=command_line(),
+                started_at=started_at,
+                ended_at=datetime.now(UTC),
+            )
+            report = write_report(summary)
+            write_manifest(
+                folder, config, task, bench.device, extra | _closing(summary, bench.budgets, ledger, ended_because)
+            )
+        finally:
+            bench.close()
+    return StudyResult(summary=summary, report=report, ended_because=ended_because)
+
+
+def _first_phase(space: SearchSpace) -> str:
+    _, choices = next(iter(space.references().items()))
+    return space.phases(replay(space, choices))[0].name
+
+
+def _claim_device(ledger: Ledger, device: DeviceSpec, folder: Path) -> None:
+    """A study's latencies are all of one device: another fingerprint is refused."""
+    known = ledger.events("device")
+    facts = {
+        "target": device.target,
+        "num_threads": str(device.num_threads),
+        "cores": str(list(device.cores)),
+        **dict(device.runtimes),
+        **dict(device.facts),
+    }
+    if not known:
+        ledger.add_event("device", {"fingerprint": device.fingerprint, "facts": facts})
+        return
+    stored = known[0].detail
+    if stored["fingerprint"] != device.fingerprint:
+        changed = [
+            f"{name}: {stored['facts'].get(name)} then, {facts.get(name)} now"
+            for name in sorted({*stored["facts"], *facts})
+            if stored["facts"].get(name) != facts.get(name)
+        ]
+        raise StudyError(
+            f"results folder {folder} was measured on another device or with other runtimes:\n  "
+            + "\n  ".join(changed)
+            + "\nits latencies mean nothing here; use --out for another folder, or --fresh to start anew"
+        )
+
+
+def _references(space: SearchSpace, ledger: Ledger) -> tuple[tuple[str, int], ...]:
+    known = space.references()
+    ids = {replay(space, known[name]).candidate_id: name for name in ENQUEUED_REFERENCES if name in known}
+    first: dict[str, int] = {}
+    for record in ledger.records():
+        name = ids.get(record.candidate.candidate_id)
+        if name is not None and name not in first:
+            first[name] = record.trial
+    return tuple(first.items())
+
+
+def _gates(
+    settled: SettledFront,
+    members: tuple[FrontMember, ...],
+    findings: tuple[Finding, ...],
+    task: Task,
+    bench: LocalWorkbench,
+    ledger: Ledger,
+) -> dict[str, GateResult]:
+    costs = [member.cost for member in members]
+    accepted = ledger.events("failures_accepted")
+    opened = ledger.events("test_opened")
+    gates = {
+        "data": publish.data_gate(findings),
+        "infrastructure": publish.infrastructure_gate(
+            ledger.records(), accepted[-1].detail["reason"] if accepted else None
+        ),
+        "parity": publish.parity_gate(costs, RELATIVE_TOLERANCE),
+        "tuned": publish.tuned_gate(costs),
+        "measured": publish.measured_gate(costs, len(settled.dropped)),
+    }
+    if members:
+        gates["learning"] = publish.learning_gate(
+            {member.record.trial: member.val_score for member in members},
+            {finalist.record.trial: finalist.weights.untrained_score for finalist in settled.finalists},
+            _majority_share(task),
+            task.direction,
+        )
+        gates["held_out"] = publish.held_out_gate(
+            {member.record.trial: member.test_score for member in members}, opened[0].at if opened else None
+        )
+    return gates
+
+
+def _majority_share(task: Task) -> float:
+    counts = Counter(task.val.labels.tolist())
+    return max(counts.values()) / len(task.val)
+
+
+def _kernel_reuse(bench: LocalWorkbench) -> float | None:
+    return bench.num_known_kernels / bench.num_kernels if bench.num_kernels else None
+
+
+def _closing(
+    summary: StudySummary, budgets: tuple[Budget, ...], ledger: Ledger, ended_because: str
+) -> dict[str, object]:
+    opened = ledger.events("test_opened")
+    return {
+        "budgets": [str(budget) for budget in budgets],
+        "budget_note": summary.budget_note,
+        "ended_at": summary.ended_at.isoformat(),
+        "ended_because": ended_because,
+        "published": summary.blocked_because is None,
+        "blocked_because": summary.blocked_because,
+        "test_opened_at": opened[0].at if opened else None,
+        "failures_accepted": [event.detail["reason"] for event in ledger.events("failures_accepted")],
+        "seeds": dict(summary.seeds),
+        "front": [member.candidate_id for member in summary.front],
+    }
