@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import json
+import multiprocessing
 import os
 import signal
 import statistics
@@ -84,6 +85,7 @@ def prepare_worker() -> None:
     sys.modules["torch"] = None  # type: ignore[assignment]
     die_with_parent(os.getppid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends us
+    multiprocessing.set_start_method("fork", force=True)  # see nas.compile.workers.prepare_worker
 
 
 def tune_kernel(job: TuningJob) -> TuningResult:

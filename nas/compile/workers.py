@@ -116,6 +116,9 @@ def prepare_worker() -> None:
 
     die_with_parent(os.getppid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends us
+    # A spawned process registers the semaphores that libraries make (tqdm does) with a tracker,
+    # which complains on the user's terminal when the process is killed; a forking one does not.
+    multiprocessing.set_start_method("fork", force=True)
     warnings.simplefilter("ignore")
     with contextlib.suppress(ValueError):
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]

@@ -33,6 +33,8 @@ from profilers.measurement import FINALIST, BudgetVerdict, Measurement
 from search_spaces.candidate import Candidate
 
 POLL_S = 0.1
+REJECTED_PAUSES_S = (5.0, 20.0, 60.0)
+"""Pauses before a disturbed measurement is made again: most disturbances pass within a minute."""
 
 
 class LocalWorkbench:
@@ -75,9 +77,24 @@ class LocalWorkbench:
         return compiled
 
     def measure(self, artifact: Artifact) -> tuple[Measurement | ProfileFailure, BudgetVerdict]:
-        """Looks at most three times while the latency budget leaves it open."""
-        self._watcher.stage("measure")
-        maximum_ms = self._latency_budget()
+        """Looks at most three times while the latency budget leaves it open.
+
+        A run that the profiler rejected because the machine was disturbed says nothing about the
+        candidate: it is made again after a pause, `REJECTED_PAUSES_S` long.
+        """
+        for pause_s in (*REJECTED_PAUSES_S, None):
+            self._watcher.stage("measure")
+            maximum_ms = self._latency_budget()
+            measurement, answer = self._look(artifact, maximum_ms)
+            rejected = measurement.reason if isinstance(measurement, ProfileFailure) else measurement.rejected_because
+            is_disturbed = not isinstance(measurement, ProfileFailure) or measurement.kind == "rejected"
+            if rejected is None or not is_disturbed or pause_s is None:
+                break
+            self._watcher.note(f"measurement rejected: {rejected}; again in {pause_s:g} s")
+            time.sleep(pause_s)
+        return measurement, answer
+
+    def _look(self, artifact: Artifact, maximum_ms: float | None) -> tuple[Measurement | ProfileFailure, BudgetVerdict]:
         if maximum_ms is None:
             return self._cached_profiler.measure(artifact, LOOKS[0]), "meets"
         return decide(self._cached_profiler, artifact, maximum_ms)
