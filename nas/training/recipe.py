@@ -10,7 +10,7 @@ class Recipe(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    epochs: int = Field(default=12, ge=1, description="Passes over the train split.")
+    epochs: int = Field(default=8, ge=1, description="Passes over the train split.")
     batch_size: int = Field(
         default=64, ge=2, description="Examples a step; a remainder is spread over the steps, none is dropped."
     )
