@@ -10,7 +10,7 @@ class Recipe(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    epochs: int = Field(default=12, ge=1, description="Passes over the train split.")
+    epochs: int = Field(default=8, ge=1, description="Passes over the train split.")
     batch_size: int = Field(
         default=64, ge=2, description="Examples a step; a remainder is spread over the steps, none is dropped."
     )
@@ -20,7 +20,7 @@ class Recipe(BaseModel):
     label_smoothing: float = Field(default=0.05, ge=0, lt=1, description="Share of the target spread over classes.")
     clip_norm: float = Field(default=1.0, gt=0, description="Gradients are scaled down to this norm where larger.")
     shift_pixels: int = Field(
-        default=1, ge=0, description="Train images move by up to this many pixels each way; 0 turns it off."
+        default=0, ge=0, description="Train images move by up to this many pixels each way; 0 turns it off."
     )
     mirror: bool = Field(
         default=False, description="Mirror half of the train images left to right; wrong for digits and text."

@@ -81,6 +81,10 @@ def _build_out_of_memory(candidate: Candidate) -> nn.Module:
     return nn.Linear(2**30, 2**30)
 
 
+def _build_without_memory(candidate: Candidate) -> nn.Module:
+    raise MemoryError
+
+
 def _build_broken(candidate: Candidate) -> nn.Module:
     raise KeyError("no such block\nand more")
 
@@ -94,6 +98,11 @@ def test_failures_are_values_of_their_kind_with_the_traceback_kept(tmp_path: Pat
             "out_of_memory",
             "memory",
             train_job(CANDIDATE, settings, QUICK, 0, str(tmp_path), None, _build_out_of_memory),
+        ),
+        (
+            "out_of_memory",
+            "MemoryError",
+            train_job(CANDIDATE, settings, QUICK, 0, str(tmp_path), None, _build_without_memory),
         ),
         ("bad_data", "none.npz", train_job(CANDIDATE, missing, QUICK, 0, str(tmp_path), None, build_small)),
         ("storage", "file", train_job(CANDIDATE, settings, QUICK, 0, str(tmp_path / "file" / "x"), None, build_small)),
