@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import importlib.metadata
 import json
+import os
 import shutil
 import tempfile
 import time
@@ -25,6 +26,7 @@ from profilers.artifact import Artifact, ArtifactError, hash_file
 from profilers.device import DeviceSpec
 from search_spaces.candidate import Candidate
 
+_BUILDING = ".building-"
 MAX_JOBS_PER_WORKER = 64
 """TVM and torch keep compiled functions; a fresh process now and then bounds the memory."""
 
@@ -80,6 +82,7 @@ class TvmCompiler:
         self._device = device
         self._limits = limits
         self._artifacts = cache / "artifacts"
+        _remove_abandoned(self._artifacts)
         self._plans = cache / "plans"
         self._tvm_version = importlib.metadata.version("apache-tvm")
         self.database = TuningDatabase.for_target(cache, target=device.target, tvm_version=self._tvm_version)
@@ -158,7 +161,7 @@ class TvmCompiler:
         if cached is not None:
             return self._compiled(cached, report.num_kernels, report.num_known, clock)
         self._artifacts.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=".building-", dir=self._artifacts))
+        folder = Path(tempfile.mkdtemp(prefix=f"{_BUILDING}{os.getpid()}-", dir=self._artifacts))
         schedules = {key: record.trace_json for key, record in records.items()}
         built = self._pool.run(compile_worker.build, request, schedules, str(folder), timeout_s=self._limits.timeout_s)
         if isinstance(built, WorkerFailure):
@@ -247,6 +250,16 @@ class TvmCompiler:
         with tempfile.NamedTemporaryFile("w", dir=self._plans, suffix=".tmp", delete=False) as stream:
             json.dump(rows, stream)
         Path(stream.name).replace(path)
+
+
+def _remove_abandoned(artifacts: Path) -> None:
+    """Removes half-built folders whose process was killed."""
+    import psutil
+
+    for folder in artifacts.glob(f"{_BUILDING}*"):
+        pid = folder.name.removeprefix(_BUILDING).split("-")[0]
+        if not pid.isdigit() or not psutil.pid_exists(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Stopwatch:

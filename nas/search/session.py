@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import time
 from collections import Counter
@@ -75,6 +76,8 @@ def run_study(config: StudyConfig, *, fresh: bool, accept_failures: str | None, 
             bench.budgets, note = settle_budgets(config, space, ledger, bench)
             study = open_optuna_study(config, task.direction)
             ended_because = run_search(config, space, study, ledger, bench, watcher)
+            for abandoned in folder.glob(".finalists-*"):  # of a run that was killed; we hold the folder's lock
+                shutil.rmtree(abandoned, ignore_errors=True)
             with tempfile.TemporaryDirectory(prefix=".finalists-", dir=folder) as scratch:
                 Path(scratch).chmod(0o755)
                 settled = settle_front(ledger.records(), task.direction, bench, ledger, Path(scratch), watcher)
