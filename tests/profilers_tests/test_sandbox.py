@@ -83,7 +83,7 @@ def test_a_measuring_child_never_imports_torch_tvm_or_the_product() -> None:
     assert isinstance(answer, dict)
     names = answer["modules"]
     assert isinstance(names, list)
-    assert "profilers.timing" in names
+    assert {"profilers.timing", "tvm_ffi"} <= set(names)
     assert not {"torch", "tvm", "pandas", "optuna", "nas", "sklearn", "site"} & set(names)
 
 
