@@ -118,27 +118,27 @@ def run_child(
 
 
 def _start(scratch: str, printed: IO[bytes], environment: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int]:
-    reading, writing = os.pipe()
     kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
     script = importlib.util.find_spec("profilers.child")
     assert script is not None and script.origin is not None
-    try:
-        # -I -S: no user site, no PYTHON* variables, no .pth files; they cost time and run code.
-        child = subprocess.Popen(
-            [sys.executable, "-I", "-S", script.origin, str(os.getpid()), str(writing)],
-            stdin=subprocess.PIPE,
-            stdout=printed,
-            stderr=printed,
-            cwd=scratch,
-            env={**kept, "TMPDIR": scratch, **environment},
-            pass_fds=(writing,),
-            start_new_session=True,
-        )
-    except BaseException:
-        os.close(reading)
-        raise
-    finally:
-        os.close(writing)
+    reading, writing = os.pipe()
+    with contextlib.ExitStack() as on_failure:
+        on_failure.callback(os.close, reading)
+        try:
+            # -I -S: no user site, no PYTHON* variables, no .pth files; they cost time and run code.
+            child = subprocess.Popen(
+                [sys.executable, "-I", "-S", script.origin, str(os.getpid()), str(writing)],
+                stdin=subprocess.PIPE,
+                stdout=printed,
+                stderr=printed,
+                cwd=scratch,
+                env={**kept, "TMPDIR": scratch, **environment},
+                pass_fds=(writing,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(writing)
+        on_failure.pop_all()
     return child, reading
 
 

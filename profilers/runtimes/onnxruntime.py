@@ -94,27 +94,13 @@ def make_onnx_artifact(
     Raises:
         ProfilerError: no such file, not a model, or shapes that are not fixed.
     """
-    import onnxruntime
-
-    if not model.is_file():
-        raise ProfilerError(f"{model}: no such file; give the path of an .onnx model")
-    options = _options(onnxruntime, num_threads)
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    try:
-        session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # its exception classes are private and derive from Exception alone
-        raise ProfilerError(f"{model}: ONNX Runtime cannot load it ({error}); export it again") from error
+    session = _plain_session(model, num_threads)
     if inputs is None:
         inputs = _draw_inputs(model, session.get_inputs(), seed)
     names = [value.name for value in session.get_inputs()]
     if outputs is None:
         outputs = session.run(None, dict(zip(names, inputs, strict=True)))
-    folder.mkdir(parents=True, exist_ok=True)
-    if model.resolve() != (folder / MODEL_NAME).resolve():
-        shutil.copyfile(model, folder / MODEL_NAME)
-    arrays: dict[str, Any] = {f"input_{i}": array for i, array in enumerate(inputs)}
-    arrays |= {f"output_{i}": array for i, array in enumerate(outputs)}
-    np.savez(folder / PARITY_NAME, **arrays)
+    _store(folder, model, inputs, outputs)
     digest = hash_file(folder / MODEL_NAME)
     artifact = Artifact(
         folder=folder,
@@ -132,6 +118,33 @@ def make_onnx_artifact(
     )
     artifact.save()
     return artifact
+
+
+def _plain_session(model: Path, num_threads: int) -> Any:
+    """The model without any graph optimisation, or one line on why it cannot be loaded."""
+    import onnxruntime
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    if not model.is_file():
+        raise ProfilerError(f"{model}: no such file; give the path of an .onnx model")
+    options = _options(onnxruntime, num_threads)
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        return onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    except (
+        state.Fail, state.InvalidArgument, state.InvalidGraph, state.InvalidProtobuf, state.NoModel,
+        state.NotImplemented, state.RuntimeException,
+    ) as error:  # fmt: skip
+        raise ProfilerError(f"{model}: ONNX Runtime cannot load it ({error}); export it again") from error
+
+
+def _store(folder: Path, model: Path, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if model.resolve() != (folder / MODEL_NAME).resolve():
+        shutil.copyfile(model, folder / MODEL_NAME)
+    arrays: dict[str, Any] = {f"input_{i}": array for i, array in enumerate(inputs)}
+    arrays |= {f"output_{i}": array for i, array in enumerate(outputs)}
+    np.savez(folder / PARITY_NAME, **arrays)
 
 
 def _options(library: Any, num_threads: int) -> Any:

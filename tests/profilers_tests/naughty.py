@@ -27,8 +27,17 @@ def answer_reading(job: Mapping[str, Any], seal: Seal) -> dict[str, Any]:
 
 def modules(job: Mapping[str, Any], seal: Seal) -> dict[str, Any]:
     import profilers.timing  # noqa: F401
+    from profilers.runtimes.tvm import TvmRuntime
 
+    TvmRuntime()
     return {"modules": sorted(name for name, module in sys.modules.items() if module is not None)}
+
+
+def time_blocks(job: Mapping[str, Any], seal: Seal) -> dict[str, Any]:
+    from profilers.timing import time_block
+
+    seal()
+    return {"shares": [time_block(lambda: sum(range(100)), 5.0, 10, 1)[0]["cpu_over_wall"] for _ in range(20)]}
 
 
 def chatter(job: Mapping[str, Any], seal: Seal) -> dict[str, Any]:

@@ -311,6 +311,18 @@ def test_a_rejected_run_is_repeated_once(
     assert children.answers == []
 
 
+def test_a_profiler_remembers_how_fast_its_canaries_were(
+    make_profiler: Make, monkeypatch: pytest.MonkeyPatch, onnx_artifact: Artifact
+) -> None:
+    quiet, slow = answer(*STEADY), answer(*STEADY, canary=dict.fromkeys(range(7), 1.3))
+    monkeypatch.setattr(local, "run_child", Children(*[quiet] * 6, then=slow))
+    profiler = make_profiler()
+    seen = [profiler.measure(onnx_artifact, SEARCH) for _ in range(4)]
+    reasons = [each.rejected_because for each in seen if isinstance(each, Measurement)]
+    assert reasons[:3] == [None] * 3
+    assert reasons[3] is not None and "compute canary 30.0% slower" in reasons[3]
+
+
 def test_processes_are_added_until_the_interval_is_narrow(
     make_profiler: Make, monkeypatch: pytest.MonkeyPatch, onnx_artifact: Artifact
 ) -> None:

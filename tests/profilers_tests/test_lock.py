@@ -51,7 +51,7 @@ def test_a_holder_that_is_killed_leaves_the_device_free(tmp_path: Path, holder: 
     holder.kill()
     holder.wait()
     with device_lock("board", timeout_s=0, folder=tmp_path):
-        pass
+        assert str(os.getpid()) in (tmp_path / "locks/board.lock").read_text()
 
 
 def test_a_holder_excludes_its_own_process_too_and_frees_the_device_after_an_error(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_holder_excludes_its_own_process_too_and_frees_the_device_after_an_err
 
 def test_devices_do_not_exclude_each_other(tmp_path: Path) -> None:
     with device_lock("a", folder=tmp_path), device_lock("b", timeout_s=0, folder=tmp_path):
-        pass
+        assert {path.name for path in (tmp_path / "locks").iterdir()} == {"a.lock", "b.lock"}
 
 
 def test_a_device_id_cannot_name_a_path(tmp_path: Path) -> None:
