@@ -35,9 +35,10 @@ def print_summary(summary: StudySummary, ended_because: str) -> None:
 
 
 def _front_table(summary: StudySummary, budgets: str) -> Table:
-    table = Table(title=f"Pareto front on {summary.device.id}, budget {budgets}", title_justify="left")
-    for column in ("candidate", "trial", "latency, ms", "ONNX Runtime, ms", "val", "test", "parameters"):
-        table.add_column(column, justify="left" if column == "candidate" else "right")
+    title = f"Pareto front on {summary.device.id}, budget {budgets}; ± is half of the 95% interval"
+    table = Table(title=title, title_justify="left")
+    for column in ("candidate", "trial", "TVM, ms", "ORT, ms", "val", "test", "params"):
+        table.add_column(column, justify="left" if column == "candidate" else "right", no_wrap=True)
     for member in summary.front:
         table.add_row(
             member.candidate_id,
@@ -46,7 +47,7 @@ def _front_table(summary: StudySummary, budgets: str) -> Table:
             "" if member.onnxruntime is None else _latency(member.onnxruntime),
             _score(member.val_score),
             "" if member.test_score is None else _score(member.test_score),
-            f"{member.cost.num_params:,}",
+            f"{member.cost.num_params / 1e6:.2f} M",
         )
     return table
 
@@ -69,8 +70,17 @@ def _infeasible_table(summary: StudySummary, budgets: str) -> Table:
 
 
 def _latency(estimate: LatencyEstimate) -> str:
-    return f"{estimate.latency_ms:.3f} [{estimate.lower_ms:.3f}, {estimate.upper_ms:.3f}]"
+    return _with_spread(estimate.latency_ms, estimate.lower_ms, estimate.upper_ms)
 
 
 def _score(score: HeldOutScore) -> str:
-    return f"{score.value:.3f} [{score.lower:.3f}, {score.upper:.3f}]"
+    return _with_spread(score.value, score.lower, score.upper)
+
+
+def _with_spread(value: float, lower: float, upper: float) -> str:
+    """A value with half the width of its interval; the exact ends are in the report.
+
+    >>> _with_spread(0.4271, 0.425, 0.431)
+    '0.427 ±0.003'
+    """
+    return f"{value:.3f} ±{(upper - lower) / 2:.3f}"

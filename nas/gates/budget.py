@@ -58,8 +58,13 @@ def explain_miss(budgets: tuple[Budget, ...], cost: CandidateCost) -> str:
         if amount is None:
             parts.append(f"{budget}: {budget.metric} was not measured")
         elif amount[1] > budget.maximum:
-            low, high = (format_amount(budget.metric, bound) for bound in amount)
+            low, high = (_rounded(budget, bound) for bound in amount)
             seen = high if amount[0] == amount[1] else f"{low} to {high}"
             doubt = ", undecided after all looks" if amount[0] <= budget.maximum else ""
             parts.append(f"{budget}: seen {seen}{doubt}")
     return "; ".join(parts)
+
+
+def _rounded(budget: Budget, amount: float) -> str:
+    """Latencies to four digits, which is finer than any interval; counts exactly."""
+    return format_amount(budget.metric, float(f"{amount:.4g}") if budget.metric == "latency_ms" else amount)

@@ -26,7 +26,8 @@ class FrontMember:
     """One published network.
 
     Attributes:
-        record: its trial, which is scored.
+        record: its trial, which is scored, as the search recorded it.
+        measured_again: its costs with trained weights; None takes those of the search.
         latency: of the study's phase, measured again in a fresh process.
         onnxruntime: the same network and phase with ONNX Runtime; None when it was not measured.
         test_score: on the split that is opened once; None before that.
@@ -35,6 +36,7 @@ class FrontMember:
 
     record: TrialRecord
     latency: LatencyEstimate
+    measured_again: CandidateCost | None = None
     onnxruntime: LatencyEstimate | None = None
     test_score: HeldOutScore | None = None
     notes: tuple[str, ...] = ()
@@ -56,6 +58,8 @@ class FrontMember:
     @property
     def cost(self) -> CandidateCost:
         """What it costs besides the latency."""
+        if self.measured_again is not None:
+            return self.measured_again
         assert self.record.cost is not None, "TrialRecord sees to it that a scored trial has a cost"
         return self.record.cost
 

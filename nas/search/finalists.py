@@ -38,7 +38,8 @@ class Finalist:
     """A scored trial, measured again with its trained weights.
 
     Attributes:
-        record: the trial, its cost replaced with what was seen now.
+        record: the trial as the search recorded it.
+        cost: what was seen now.
         measurement: TVM's, with raw blocks.
         latency, onnxruntime: estimates side by side, from interleaved processes.
         notes: what a reader should know.
@@ -47,6 +48,7 @@ class Finalist:
     """
 
     record: TrialRecord
+    cost: CandidateCost
     measurement: Measurement
     latency: LatencyEstimate
     onnxruntime: LatencyEstimate | None
@@ -98,7 +100,7 @@ def settle_front(
                 del scored[record.trial]
             else:
                 finalists[record.trial] = seen
-                scored[record.trial] = seen.record
+                scored[record.trial] = replace(record, cost=seen.cost)
     chosen = [finalists[record.trial] for record in front]
     return SettledFront(
         finalists=tuple(sorted(chosen, key=lambda finalist: finalist.latency.latency_ms)), dropped=tuple(dropped)
@@ -137,7 +139,8 @@ def look_again(record: TrialRecord, bench: LocalWorkbench, ledger: Ledger, scrat
     other: Measurement | ProfileFailure | None = None
     for _ in range(MAX_LOOKS):
         seen, *others = bench.measure_finalist(artifacts)
-        other = others[0] if others and other is None else other
+        if others and not (isinstance(other, Measurement) and other.rejected_because is None):
+            other = others[0]
         if isinstance(seen, ProfileFailure):
             return f"measured again: {seen.kind}: {seen.reason}"
         if seen.rejected_because is not None:
@@ -147,7 +150,8 @@ def look_again(record: TrialRecord, bench: LocalWorkbench, ledger: Ledger, scrat
             break
         measurement = seen if measurement is None else combine([measurement, seen])
         cost = _cost_now(record, measurement, compiled.artifact, bench.phase)
-        if budget_verdict(bench.budgets, cost) != "undecided":
+        other_is_known = not others or (isinstance(other, Measurement) and other.rejected_because is None)
+        if budget_verdict(bench.budgets, cost) != "undecided" and other_is_known:
             break
     if measurement is None:
         return f"measured again {MAX_LOOKS} times, each rejected: {rejected}"
@@ -201,6 +205,7 @@ def front_members(
         members.append(
             FrontMember(
                 record=finalist.record,
+                measured_again=finalist.cost,
                 latency=finalist.latency,
                 onnxruntime=finalist.onnxruntime,
                 test_score=score if isinstance(score, HeldOutScore) else None,
@@ -279,7 +284,8 @@ def _finalist(
     latency = cost.latency(phase)
     assert latency is not None
     return Finalist(
-        record=replace(record, cost=cost),
+        record=record,
+        cost=cost,
         measurement=measurement,
         latency=latency,
         onnxruntime=estimate if isinstance(estimate, LatencyEstimate) else None,

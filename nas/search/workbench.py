@@ -82,17 +82,24 @@ class LocalWorkbench:
         A run that the profiler rejected because the machine was disturbed says nothing about the
         candidate: it is made again after a pause, `REJECTED_PAUSES_S` long.
         """
+        maximum_ms = self._latency_budget()
+        answer: BudgetVerdict = "undecided"
         for pause_s in (*REJECTED_PAUSES_S, None):
             self._watcher.stage("measure")
-            maximum_ms = self._latency_budget()
             measurement, answer = self._look(artifact, maximum_ms)
-            rejected = measurement.reason if isinstance(measurement, ProfileFailure) else measurement.rejected_because
-            is_disturbed = not isinstance(measurement, ProfileFailure) or measurement.kind == "rejected"
-            if rejected is None or not is_disturbed or pause_s is None:
+            if pause_s is None or not self._pause_if_disturbed([measurement], pause_s):
                 break
-            self._watcher.note(f"measurement rejected: {rejected}; again in {pause_s:g} s")
-            time.sleep(pause_s)
         return measurement, answer
+
+    def _pause_if_disturbed(self, measurements: list[Measurement | ProfileFailure], pause_s: float) -> bool:
+        """Waits when one of the measurements was disturbed; says whether it did."""
+        for measurement in measurements:
+            rejected = measurement.estimate() if isinstance(measurement, Measurement) else measurement
+            if isinstance(rejected, ProfileFailure) and rejected.kind == "rejected":
+                self._watcher.note(f"measurement rejected: {rejected.reason}; again in {pause_s:g} s")
+                time.sleep(pause_s)
+                return True
+        return False
 
     def _look(self, artifact: Artifact, maximum_ms: float | None) -> tuple[Measurement | ProfileFailure, BudgetVerdict]:
         if maximum_ms is None:
@@ -101,8 +108,12 @@ class LocalWorkbench:
 
     def measure_finalist(self, artifacts: list[Artifact]) -> list[Measurement | ProfileFailure]:
         """Measures a winner again in fresh processes, in turn with its other runtimes; never cached."""
-        self._watcher.stage("measure again")
-        return self.profiler.measure_interleaved(artifacts, FINALIST)
+        for pause_s in (*REJECTED_PAUSES_S, None):
+            self._watcher.stage("measure again")
+            results = self.profiler.measure_interleaved(artifacts, FINALIST)
+            if pause_s is None or not self._pause_if_disturbed(results, pause_s):
+                break
+        return results
 
     def train(self, proposal: Proposal) -> TrainResult | TrainFailure:
         """Trains one candidate in a child; goes on from its last checkpoint where there is one."""
