@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from nas.compile import kernel_tuner, workers
-from nas.compile.compile_worker import CompileRequest
+from nas.compile import compile_worker, kernel_tuner, workers
+from nas.compile.compile_worker import CompilePlan, CompileRequest
+from nas.compile.kernels import KernelTask
 from nas.compile.workers import WorkerFailure, WorkerPool
 from profilers.device import local_device
 from search_spaces.candidate import Candidate
+from tests.nas_tests.compile.candidates import SHALLOW
 
 JOB_TIMEOUT_S = 120.0
 
@@ -80,6 +82,13 @@ def _runner(pool: WorkerPool[Any]) -> InWorker:
         return value
 
     return run
+
+
+@pytest.fixture(scope="session")
+def shallow_kernels(in_compile_worker: InWorker, make_request: Callable[..., CompileRequest]) -> dict[str, KernelTask]:
+    """The kernels of `SHALLOW` by TVM's names: `mean1`, `fused_conv2d1_add11` (queries, keys and values), ..."""
+    plan: CompilePlan = in_compile_worker(compile_worker.plan, make_request(SHALLOW))
+    return {task.name: task for task in plan.tasks}
 
 
 @pytest.fixture

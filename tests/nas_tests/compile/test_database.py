@@ -115,8 +115,11 @@ def test_thousands_of_keys_can_be_asked_for_at_once(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "named"),
-    [({"target": "llvm -mcpu=other"}, "target is 'llvm', this needs 'llvm -mcpu=other'"), ({"tvm_version": "2"}, "tvm_version is '1'")],
-)  # fmt: skip
+    [
+        ({"target": "llvm -mcpu=other"}, "target is 'llvm', this needs 'llvm -mcpu=other'"),
+        ({"tvm_version": "2"}, "tvm_version is '1', this needs '2'"),
+    ],
+)
 def test_records_of_another_target_or_version_are_refused(path: Path, options: dict[str, str], named: str) -> None:
     open_database(path).close()
     assert_refused_in_one_line(path, named, **options)
@@ -224,7 +227,7 @@ def test_a_kill_while_writing_keeps_every_committed_record(path: Path, child_env
         assert read_line(writer)
     os.kill(writer.pid, signal.SIGKILL)
     assert writer.stdout is not None
-    seen = [line for line in writer.stdout.read().split("\n")[:-1]]  # a cut line promises nothing
+    seen = writer.stdout.read().split("\n")[:-1]  # a cut line promises nothing
     committed = int(seen[-1]) if seen else 20
     assert end(writer) == -signal.SIGKILL
     database = open_database(path)

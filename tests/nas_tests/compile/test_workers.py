@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -144,8 +145,10 @@ def wait_for_pid(path: Path) -> int:
     return int(path.read_text())
 
 
-def assert_gone(pid: int) -> None:
+def assert_gone(pid: object) -> None:
+    assert isinstance(pid, int)
     deadline = time.monotonic() + 30
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline, f"process {pid} is still there"
-        time.sleep(0.02)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        while psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < deadline, f"process {pid} is still there"
+            time.sleep(0.02)
