@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nas.compile.kernels import KernelTask
+from profilers.artifact import hash_file
 from search_spaces.candidate import Candidate, TensorSpec
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class BuiltFiles:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lowered:
     request: CompileRequest
+    weights_sha256: str | None
     module: tvm.IRModule
     reference: Reference
     inputs: tuple[TensorSpec, ...]
@@ -138,14 +140,18 @@ def _lower(request: CompileRequest) -> _Lowered:
     from nas.compile.export import export_program
     from nas.compile.lowering import lower
 
-    if _last and _last[0].request == request:
+    # By content: a training that starts over writes the same checkpoint file again.
+    weights_sha256 = None if request.weights is None else hash_file(Path(request.weights))
+    if _last and (_last[0].request, _last[0].weights_sha256) == (request, weights_sha256):
         return _last[0]
     _last.clear()
     reference, inputs = reference_of(request)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch.export deprecates its own internals
         module = lower(export_program(reference), _target(request.target))
-    _last.append(_Lowered(request=request, module=module, reference=reference, inputs=inputs))
+    _last.append(
+        _Lowered(request=request, weights_sha256=weights_sha256, module=module, reference=reference, inputs=inputs)
+    )
     return _last[0]
 
 

@@ -69,11 +69,16 @@ class TuningDatabase:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
-            self._connection.execute("PRAGMA journal_mode=WAL")
-            self._create(expected)
         except (sqlite3.Error, OSError) as error:
-            raise TuningDatabaseError(f"tuning database {path}: {error}; free space, or move the file away") from error
-        self._check(expected)
+            raise self._failure(error) from error
+        try:
+            with self._explaining():
+                self._connection.execute("PRAGMA journal_mode=WAL")
+                self._create(expected)
+                self._check(expected)
+        except TuningDatabaseError:
+            self._connection.close()
+            raise
 
     @classmethod
     def for_target(cls, cache: Path, *, target: str, tvm_version: str) -> TuningDatabase:
@@ -88,18 +93,28 @@ class TuningDatabase:
         self._connection.close()
 
     def get(self, keys: Iterable[str]) -> dict[str, KernelRecord]:
-        """The records of those `keys` that have one."""
+        """The records of those `keys` that have one.
+
+        Raises:
+            TuningDatabaseError: the file was damaged since it was opened.
+        """
         wanted = set(keys)
-        rows = self._connection.execute(
-            "SELECT key, name, trace_json, latency_s, num_trials, num_failed FROM kernels"
-            " WHERE key IN (SELECT value FROM json_each(?))",
-            (json.dumps(sorted(wanted)),),
-        )
+        with self._explaining():
+            rows = self._connection.execute(
+                "SELECT key, name, trace_json, latency_s, num_trials, num_failed FROM kernels"
+                " WHERE key IN (SELECT value FROM json_each(?))",
+                (json.dumps(sorted(wanted)),),
+            ).fetchall()
         return {row[0]: KernelRecord(**dict(zip(KernelRecord.__slots__, row, strict=True))) for row in rows}
 
     def put(self, record: KernelRecord) -> None:
-        """Adds trials, and keeps the faster schedule of the known one and this one."""
-        with self._writing():
+        """Adds trials, and keeps the faster schedule of the known one and this one.
+
+        Raises:
+            TuningDatabaseError: the record could not be written, for instance a full disk; the
+                records of before are still there.
+        """
+        with self._explaining(), self._writing():
             self._connection.execute(
                 """
                 INSERT INTO kernels (key, name, trace_json, latency_s, num_trials, num_failed, updated)
@@ -120,7 +135,8 @@ class TuningDatabase:
 
     def __len__(self) -> int:
         """Number of kernels with a record."""
-        count: int = self._connection.execute("SELECT count(*) FROM kernels").fetchone()[0]
+        with self._explaining():
+            count: int = self._connection.execute("SELECT count(*) FROM kernels").fetchone()[0]
         return count
 
     def _create(self, meta: dict[str, str]) -> None:
@@ -147,7 +163,18 @@ class TuningDatabase:
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield
+            self._connection.execute("COMMIT")
         except BaseException:
-            self._connection.execute("ROLLBACK")
+            if self._connection.in_transaction:  # a full disk has ended it already
+                self._connection.execute("ROLLBACK")
             raise
-        self._connection.execute("COMMIT")
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> TuningDatabaseError:
+        return TuningDatabaseError(f"tuning database {self.path}: {error}; free space, or move the file away")

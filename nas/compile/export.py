@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,18 +88,22 @@ def export_program(reference: Reference) -> torch.export.ExportedProgram:
 def fold_batch_norm(model: nn.Module) -> fx.GraphModule:
     """Folds every batch norm into the convolution before it (Ioffe and Szegedy 2015, section 3.1).
 
-    Exact in real arithmetic. A norm that follows no convolution of its own stays as it is.
+    Exact in real arithmetic. A norm that follows no convolution of its own stays as it is, and so
+    does one after a convolution that is called in several places.
     """
     from torch import fx, nn
     from torch.nn.utils.fusion import fuse_conv_bn_eval
 
     graph_module = fx.symbolic_trace(copy.deepcopy(model).eval())
     modules = dict(graph_module.named_modules())
+    calls = Counter(node.target for node in graph_module.graph.nodes if node.op == "call_module")
     for node in list(graph_module.graph.nodes):
         norm: nn.Module | None = _module_of(node, modules)
         before: Any = node.args[0] if node.args else None
         conv = _module_of(before, modules)
-        if isinstance(norm, nn.BatchNorm2d) and isinstance(conv, nn.Conv2d) and len(before.users) == 1:
+        if not isinstance(norm, nn.BatchNorm2d) or not isinstance(conv, nn.Conv2d):
+            continue
+        if len(before.users) == 1 and calls[before.target] == 1:
             name = str(before.target)
             modules[name] = fuse_conv_bn_eval(conv, norm)
             graph_module.set_submodule(name, modules[name])

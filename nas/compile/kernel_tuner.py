@@ -31,6 +31,8 @@ BLOCK_MS = 2
 """Least duration of a block: a thousand calls of a 2 microsecond kernel."""
 LOCK_POLL_S = 0.002
 """Schedules are timed for some 20 ms, so waiting workers ask often."""
+LOCK_TIMEOUT_S = 600.0
+"""How long one trial waits for the device: longer than a look at a front's finalists."""
 SCHEDULE_SEED = 20_260_101
 
 
@@ -42,7 +44,8 @@ class TuningJob:
         key, name, workload_json: of the `KernelTask`.
         target: the target string.
         num_trials: schedules to try.
-        trial_timeout_s: wall clock for building and timing one schedule.
+        trial_timeout_s: wall clock for building one schedule, and again for timing it; waiting for
+            the device does not count.
         device_id: whose lock is held while a schedule is timed.
         journal: a file that only this job writes.
     """
@@ -106,8 +109,7 @@ def tune_kernel(job: TuningJob) -> TuningResult:
             if trial in done:
                 continue
             _write(log, JournalEntry(trial, None, None))
-            with _time_limit(job.trial_timeout_s):
-                latency_s = _build_and_time(schedule, arguments, target, job.device_id)
+            latency_s = _build_and_time(schedule, arguments, target, job)
             if latency_s is not None:
                 _write(log, JournalEntry(trial, latency_s, trace_to_text(schedule.trace)))
     return summarise(job, read_journal(journal))
@@ -174,29 +176,36 @@ def _schedules(
 
 
 def _build_and_time(
-    schedule: tvm.s_tir.Schedule, arguments: Any, target: tvm.target.Target, device_id: str
+    schedule: tvm.s_tir.Schedule, arguments: Any, target: tvm.target.Target, job: TuningJob
 ) -> float | None:
-    """Median seconds of one call, or None where the schedule does not build."""
+    """Median seconds of one call, or None where the schedule does not build or run."""
     import numpy as np
     import tvm
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
     from profilers.lock import device_lock
 
-    try:
-        module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(schedule.mod)
-        library = tvm.tirx.build(module, target=target)
-    except (tvm.error.InternalError, ValueError, RuntimeError):
-        return None
     generator = np.random.default_rng(SCHEDULE_SEED)
-    # Numbers near 1 keep denormals away, which run tens of times slower than others.
-    tensors = [
-        tvm.runtime.tensor(generator.uniform(0.5, 1.5, [int(size) for size in info.shape]).astype(str(info.dtype)))
-        for info in arguments
-    ]
-    with device_lock(device_id, sleep=lambda seconds: time.sleep(LOCK_POLL_S)):
-        timer = library.time_evaluator("main", tvm.cpu(0), number=1, repeat=BLOCKS, min_repeat_ms=BLOCK_MS)
-        return float(statistics.median(timer(*tensors).results))
+    try:
+        with _time_limit(job.trial_timeout_s):
+            module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(schedule.mod)
+            library = tvm.tirx.build(module, target=target)
+            # Numbers near 1 keep denormals away, which run tens of times slower than others.
+            tensors = [
+                tvm.runtime.tensor(
+                    generator.uniform(0.5, 1.5, [int(size) for size in info.shape]).astype(str(info.dtype))
+                )
+                for info in arguments
+            ]
+        # The limit starts anew behind the lock: who measures networks holds it for minutes.
+        with (
+            device_lock(job.device_id, timeout_s=LOCK_TIMEOUT_S, sleep=lambda seconds: time.sleep(LOCK_POLL_S)),
+            _time_limit(job.trial_timeout_s),
+        ):
+            timer = library.time_evaluator("main", tvm.cpu(0), number=1, repeat=BLOCKS, min_repeat_ms=BLOCK_MS)
+            return float(statistics.median(timer(*tensors).results))
+    except (RuntimeError, ValueError):  # `tvm.error.InternalError` and `ScheduleError` are RuntimeErrors
+        return None
 
 
 @contextlib.contextmanager

@@ -118,7 +118,7 @@ class KernelTuner:
 
     def _submit(self, job: TuningJob) -> PendingJob[TuningResult]:
         # The worker ends itself when one trial takes too long; this limit is for a worker that cannot.
-        limit_s = 30.0 + job.num_trials * self._trial_timeout_s
+        limit_s = 30.0 + kernel_tuner.LOCK_TIMEOUT_S + job.num_trials * 2 * self._trial_timeout_s
         return self._pool.submit(kernel_tuner.tune_kernel, job, timeout_s=limit_s)
 
     def _finish(self, job: TuningJob, pending: PendingJob[TuningResult]) -> TuningResult:

@@ -92,7 +92,9 @@ class PendingJob(Generic[T]):
 
         try:
             value: T = self._future.result()
-        except TimeoutError:
+        except TimeoutError as error:
+            if hasattr(error, "traceback"):  # the job's own, not pebble's
+                return _raised(error)
             return WorkerFailure(
                 kind="timeout", reason=f"no result within {self._timeout_s:g} s; the process was killed"
             )
@@ -100,14 +102,22 @@ class PendingJob(Generic[T]):
             code = error.exitcode
             cause = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
             return WorkerFailure(kind="died", reason=f"the worker process died ({cause})")
+        except SystemExit as error:
+            if not hasattr(error, "traceback"):  # this process is asked to end
+                raise
+            return WorkerFailure(kind="died", reason=f"the job ended itself (exit code {error.code})")
         except Exception as error:  # the boundary to another process: whatever it raised becomes a value
-            text = str(error).strip() or type(error).__name__
-            return WorkerFailure(
-                kind="raised",
-                reason=f"{type(error).__name__}: {text.splitlines()[0]}",
-                traceback=str(getattr(error, "traceback", "")),
-            )
+            return _raised(error)
         return value
+
+
+def _raised(error: Exception) -> WorkerFailure:
+    text = str(error).strip() or type(error).__name__
+    return WorkerFailure(
+        kind="raised",
+        reason=f"{type(error).__name__}: {text.splitlines()[0]}",
+        traceback=str(getattr(error, "traceback", "")),
+    )
 
 
 def prepare_worker() -> None:

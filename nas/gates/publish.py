@@ -59,7 +59,7 @@ def infrastructure_gate(records: Sequence[TrialRecord], accepted: str | None) ->
     figures = tuple((outcome.value, count) for outcome, count in counts.items())
     if total == 0:
         return GateResult(passed=True, reason="no trial failed for reasons of the infrastructure", figures=figures)
-    if accepted is not None:
+    if accepted is not None and accepted.strip():
         return GateResult(passed=True, reason=f"{total} failed trials accepted: {accepted}", figures=figures)
     first = next(record for record in records if record.outcome.is_infrastructure)
     return GateResult(
@@ -73,16 +73,20 @@ def infrastructure_gate(records: Sequence[TrialRecord], accepted: str | None) ->
 
 
 def data_gate(findings: Sequence[Finding]) -> GateResult:
-    """Held-out examples must be held out, and inputs must say something."""
+    """Held-out examples must be held out, and every class must be there; the rest is only said."""
     copies = [
         finding for finding in findings if finding.kind == "duplicates" and finding.where.startswith(("train/", "val/"))
     ]
-    worst = max((finding.count / finding.num_checked for finding in copies), default=0.0)
-    fatal = [finding for finding in findings if finding.kind in ("missing_class", "constant_inputs")]
-    figures = (("findings", len(findings)), ("largest_duplicate_share", worst))
-    if worst > MAX_DUPLICATE_SHARE or any(finding.kind == "missing_class" for finding in fatal):
-        cause = max(copies, key=lambda finding: finding.count / finding.num_checked) if copies else fatal[0]
-        return GateResult(passed=False, reason=f"{cause}; split the data so that no example is in two", figures=figures)
+    worst = max(copies, key=lambda finding: finding.count / finding.num_checked, default=None)
+    share = 0.0 if worst is None else worst.count / worst.num_checked
+    missing = [finding for finding in findings if finding.kind == "missing_class"]
+    figures = (("findings", len(findings)), ("largest_duplicate_share", share))
+    if worst is not None and share > MAX_DUPLICATE_SHARE:
+        reason = f"{worst}; split the data so that no example is in two"
+        return GateResult(passed=False, reason=reason, figures=figures)
+    if missing:
+        reason = f"{missing[0]}; split the data so that every class is in each split"
+        return GateResult(passed=False, reason=reason, figures=figures)
     reason = "nothing odd about the splits" if not findings else "; ".join(str(finding) for finding in findings)
     return GateResult(passed=True, reason=reason, figures=figures)
 
