@@ -179,13 +179,13 @@ def test_undecided_after_three_looks_is_dropped(study: Study) -> None:
 
 def test_further_looks_are_pooled_and_stop_once_it_is_decided(study: Study) -> None:
     study.search(Script(look=4.0))
-    study.scripts[NAMES[0]] = Script(look=4.0, second_looks=(4.95, 4.75), spread=0.04)
+    study.scripts[NAMES[0]] = Script(look=4.0, second_looks=(4.97, 4.9), spread=0.02)
     (finalist,) = settle_front(
         study.ledger.records(), "maximize", study.bench, study.ledger, study.folder / "scratch", Silent()
     ).finalists
     assert study.bench.num_calls("measure winner") == 2
     assert len(finalist.measurement.blocks) == 24
-    assert 4.75 < finalist.latency.latency_ms < 4.95
+    assert 4.9 < finalist.latency.latency_ms < 4.97
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_a_rejected_measurement_is_made_again(study: Study, disturbed: Rejected 
 
 def test_a_rejected_look_between_undecided_ones_does_not_end_it(study: Study) -> None:
     study.search(Script(look=4.0))
-    study.scripts[NAMES[0]] = Script(look=4.0, second_looks=(4.95, Rejected(reason="busy"), 4.75), spread=0.04)
+    study.scripts[NAMES[0]] = Script(look=4.0, second_looks=(4.97, Rejected(reason="busy"), 4.9), spread=0.02)
     settled = settle_front(
         study.ledger.records(), "maximize", study.bench, study.ledger, study.folder / "scratch", Silent()
     )
