@@ -2,35 +2,58 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 from nas.budget import Budget
-from nas.compile.tvm import CompileFailure
+from nas.compile.tvm import Compiled, CompileFailure
 from nas.front import Direction, non_dominated
 from nas.gates.budget import budget_verdict, explain_miss
 from nas.gates.publish import MIN_TUNED_COVERAGE
 from nas.ledger import Ledger
-from nas.report.atomic import write_atomic
 from nas.report.summary import DroppedWinner, FrontMember
 from nas.search.pipeline import TrainedWeights, trained_from_json
 from nas.search.progress import Watcher
-from nas.search.workbench import LocalWorkbench
 from nas.training.result import TrainFailure
 from nas.training.score import HeldOutScore
-from nas.training.task import Task
 from nas.trial import CandidateCost, Outcome, TrialRecord, score_from_json, score_to_json
 from profilers.artifact import Artifact
 from profilers.errors import ProfileFailure
 from profilers.looks import combine
 from profilers.measurement import LatencyEstimate, Measurement
+from search_spaces.candidate import Candidate
 
 MAX_LOOKS = 3
 """Looks at a winner before doubt about its budget counts as a miss (protocol v1)."""
+
+
+class FinalistBench(Protocol):
+    """The tools of a winner's second look: real ones in a study, fakes in tests."""
+
+    phase: str
+    budgets: tuple[Budget, ...]
+
+    def compile(self, candidate: Candidate, weights: Path | None = None) -> Compiled | CompileFailure:
+        """Compiles a candidate with the weights of a checkpoint."""
+        ...
+
+    def export_onnx(self, candidate: Candidate, weights: Path, folder: Path) -> Artifact | CompileFailure:
+        """The trained network as an ONNX artifact in `folder`."""
+        ...
+
+    def measure_finalist(self, artifacts: list[Artifact]) -> list[Measurement | ProfileFailure]:
+        """Measures a winner again in fresh processes, in turn with its other runtimes; never cached."""
+        ...
+
+    def score_test(self, candidate: Candidate, weights: Path, sha256: str) -> HeldOutScore | TrainFailure:
+        """Opens the test split for one finished network."""
+        ...
+
+    def weights_folder(self, trial: int) -> Path:
+        """Where the weights of a trial are."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +92,7 @@ class SettledFront:
 def settle_front(
     records: tuple[TrialRecord, ...],
     direction: Direction,
-    bench: LocalWorkbench,
+    bench: FinalistBench,
     ledger: Ledger,
     scratch: Path,
     watcher: Watcher,
@@ -122,7 +145,7 @@ def front_of(records: tuple[TrialRecord, ...], direction: Direction, phase: str)
     return tuple(record for record, is_member in zip(records, mask, strict=True) if is_member)
 
 
-def look_again(record: TrialRecord, bench: LocalWorkbench, ledger: Ledger, scratch: Path) -> Finalist | str:
+def look_again(record: TrialRecord, bench: FinalistBench, ledger: Ledger, scratch: Path) -> Finalist | str:
     """Compiles with trained weights, exports ONNX, measures both in turn; or why it must be dropped."""
     weights = trained_weights(record.trial, bench, ledger)
     if weights is None:
@@ -139,15 +162,13 @@ def look_again(record: TrialRecord, bench: LocalWorkbench, ledger: Ledger, scrat
     other: Measurement | ProfileFailure | None = None
     for _ in range(MAX_LOOKS):
         seen, *others = bench.measure_finalist(artifacts)
-        if others and not (isinstance(other, Measurement) and other.rejected_because is None):
+        if others and (other is None or _rejection(other) is not None):
             other = others[0]
+        if (reason := _rejection(seen)) is not None:
+            rejected = reason
+            continue
         if isinstance(seen, ProfileFailure):
             return f"measured again: {seen.kind}: {seen.reason}"
-        if seen.rejected_because is not None:
-            rejected = seen.rejected_because
-            if measurement is None:
-                continue
-            break
         measurement = seen if measurement is None else combine([measurement, seen])
         cost = _cost_now(record, measurement, compiled.artifact, bench.phase)
         other_is_known = not others or (isinstance(other, Measurement) and other.rejected_because is None)
@@ -164,7 +185,7 @@ def look_again(record: TrialRecord, bench: LocalWorkbench, ledger: Ledger, scrat
     return _finalist(record, cost, measurement, other, exported, compiled.artifact, weights, bench.phase)
 
 
-def trained_weights(trial: int, bench: LocalWorkbench, ledger: Ledger) -> TrainedWeights | None:
+def trained_weights(trial: int, bench: FinalistBench, ledger: Ledger) -> TrainedWeights | None:
     """A trial's weights; None when the file is no longer there."""
     for stage in ledger.stages(trial):
         if stage.stage == "train":
@@ -174,7 +195,7 @@ def trained_weights(trial: int, bench: LocalWorkbench, ledger: Ledger) -> Traine
 
 
 def test_scores(
-    finalists: tuple[Finalist, ...], bench: LocalWorkbench, ledger: Ledger
+    finalists: tuple[Finalist, ...], bench: FinalistBench, ledger: Ledger
 ) -> dict[int, HeldOutScore | TrainFailure]:
     """Opens test, once for each member of the settled front, and writes down that it did."""
     scores: dict[int, HeldOutScore | TrainFailure] = {}
@@ -215,37 +236,11 @@ def front_members(
     return tuple(members)
 
 
-def keep_winners(finalists: tuple[Finalist, ...], task: Task, folder: Path) -> None:
-    """Writes `winners/<id>/` for each finalist, and removes those of an earlier front."""
-    winners = folder / "winners"
-    winners.mkdir(exist_ok=True)
-    for finalist in finalists:
-        _keep(finalist, task, winners)
-    keep = {finalist.record.candidate.candidate_id for finalist in finalists}
-    for entry in winners.iterdir():
-        if entry.name not in keep:
-            shutil.rmtree(entry)
-
-
-def _keep(finalist: Finalist, task: Task, winners: Path) -> None:
-    candidate = finalist.record.candidate
-    building = winners / f".{candidate.candidate_id}.tmp"
-    shutil.rmtree(building, ignore_errors=True)
-    building.mkdir()
-    for runtime, artifact in finalist.files.items():
-        shutil.copytree(artifact.folder, building / runtime)
-    shutil.copyfile(finalist.weights.path, building / "weights.pt")
-    write_atomic(building / "weights.pt.sha256", f"{finalist.weights.sha256}  weights.pt\n".encode())
-    write_atomic(building / "candidate.json", json.dumps(candidate.to_json(), indent=1, sort_keys=True).encode())
-    inputs = {"mean": list(task.mean), "std": list(task.std), "class_names": list(task.class_names)}
-    write_atomic(building / "inputs.json", json.dumps(inputs, indent=1).encode())
-    measurements: dict[str, Any] = {"tvm": finalist.measurement.to_json()}
-    if finalist.onnxruntime_measurement is not None:
-        measurements["onnxruntime"] = finalist.onnxruntime_measurement.to_json()
-    write_atomic(building / "measurements.json", json.dumps(measurements).encode())
-    final = winners / candidate.candidate_id
-    shutil.rmtree(final, ignore_errors=True)
-    building.rename(final)
+def _rejection(seen: Measurement | ProfileFailure | None) -> str | None:
+    """Why a look at a disturbed machine says nothing; None when it says something, be it a failure."""
+    if isinstance(seen, Measurement):
+        return seen.rejected_because
+    return seen.reason if seen is not None and seen.kind == "rejected" else None
 
 
 def _cost_now(record: TrialRecord, measurement: Measurement, artifact: Artifact, phase: str) -> CandidateCost:

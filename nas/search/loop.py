@@ -15,13 +15,14 @@ from nas.gates.budget import violations
 from nas.ledger import Ledger
 from nas.search.pipeline import Proposal, Stopped, Workbench, compile_candidate, evaluate, measure_latency
 from nas.search.progress import Watcher
-from nas.search.sampler import OptunaSuggest, make_sampler
+from nas.search.sampler import OptunaSuggest, decided_sampler, make_sampler
 from nas.trial import Outcome, TrialRecord
 from profilers.measurement import LatencyEstimate
-from search_spaces.space import SearchSpace, replay
+from search_spaces.space import Choices, SearchSpace, replay
 
 if TYPE_CHECKING:
     import optuna
+    from optuna.samplers import BaseSampler
 
 ENQUEUED_REFERENCES = ("reference", "convolution_only", "attention_heavy")
 """Tried first, so that any search is compared with them; the first sets a default budget."""
@@ -51,20 +52,20 @@ def run_search(
         if config.search.minutes is not None and time.monotonic() - started > 60 * config.search.minutes:
             return f"{config.search.minutes:g} minutes are over"
         number = len(study.get_trials(deepcopy=False))
-        study.sampler = make_sampler(
-            config.search.sampler, seed=config.search.seed, trial=number, num_trials=num_trials
-        )
+        study.sampler = _sampler_of(config, number)
         run_trial(study.ask(), config, study, space, ledger, bench, watcher)
     return f"all {num_trials} trials are done"
 
 
 def enqueue_references(study: optuna.Study, space: SearchSpace) -> None:
-    """Puts the space's reference networks first in line, once a study."""
-    if study.get_trials(deepcopy=False):
-        return
+    """Puts the space's reference networks first in line, once a study, also when it was killed in between."""
+    trials = study.get_trials(deepcopy=False)
+    known = {trial.user_attrs.get("reference") for trial in trials}
+    if len(trials) > len(known - {None}):
+        return  # the search has begun: what the line lacks now is a reference that a later version brought
     references = space.references()
     for name in ENQUEUED_REFERENCES:
-        if name in references:
+        if name in references and name not in known:
             study.enqueue_trial(dict(references[name]), user_attrs={"reference": name})
 
 
@@ -80,10 +81,32 @@ def settle_unfinished(
     from optuna.trial import Trial, TrialState
 
     for frozen in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        study.sampler = make_sampler(
-            config.search.sampler, seed=config.search.seed, trial=frozen.number, num_trials=config.search.trials
-        )
+        choices = proposed_choices(config, study, space, frozen.number)
+        study.sampler = decided_sampler(choices, _sampler_of(config, frozen.number))
         run_trial(Trial(study, frozen._trial_id), config, study, space, ledger, bench, watcher)
+
+
+def proposed_choices(config: StudyConfig, study: optuna.Study, space: SearchSpace, number: int) -> Choices:
+    """What the sampler proposes as trial `number` when it knows the trials before it and nothing else.
+
+    A sampler that is asked for the rest of a trial that was killed half asked answers something
+    else than it would have: it has drawn fewer random numbers, and takes the trial itself for one
+    that runs beside it. So the proposal is made again as a whole, on a copy in memory.
+    """
+    import optuna
+
+    copy = optuna.create_study(directions=study.directions, sampler=_sampler_of(config, number))
+    copy.add_trials(
+        [trial for trial in study.get_trials(deepcopy=False) if trial.number < number and trial.state.is_finished()]
+    )
+    trial = copy.ask()
+    space.sample(OptunaSuggest(trial))
+    return trial.params
+
+
+def _sampler_of(config: StudyConfig, number: int) -> BaseSampler:
+    search = config.search
+    return make_sampler(search.sampler, seed=search.seed, trial=number, num_trials=search.trials)
 
 
 def run_trial(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from search_spaces.space import V
+from search_spaces.space import Choices, V
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -43,12 +44,29 @@ def make_sampler(name: str, *, seed: int, trial: int, num_trials: int) -> BaseSa
     return SAMPLERS[name](int.from_bytes(digest[:4], "big"), num_startup)
 
 
+def decided_sampler(choices: Choices, sampler: BaseSampler) -> BaseSampler:
+    """Answers with `choices`; what they leave open, and what happens after a trial, is `sampler`'s."""
+    from optuna.samplers import PartialFixedSampler
+
+    with _without_experimental_warnings():
+        return PartialFixedSampler(dict(choices), sampler)
+
+
+@contextlib.contextmanager
+def _without_experimental_warnings() -> Iterator[None]:
+    """Optuna calls things experimental that it has had for years; a user can do nothing about it."""
+    from optuna.exceptions import ExperimentalWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        yield
+
+
 def _tpe(seed: int, num_startup: int) -> BaseSampler:
     from optuna.samplers import TPESampler
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # `group` is called experimental; its results are what we test
-        # group: which layers are asked about depends on the depth, so trials differ in their questions.
+    # group: which layers are asked about depends on the depth, so trials differ in their questions.
+    with _without_experimental_warnings():
         return TPESampler(seed=seed, multivariate=True, group=True, n_startup_trials=num_startup)
 
 

@@ -21,7 +21,6 @@ from nas.report.write import write_report
 from nas.search.finalists import (
     SettledFront,
     front_members,
-    keep_winners,
     least_violating,
     settle_front,
     test_scores,
@@ -34,9 +33,11 @@ from nas.search.study import (
     open_folder,
     open_ledger,
     open_optuna_study,
+    optuna_failures,
     versions,
     write_manifest,
 )
+from nas.search.winners import keep_winners
 from nas.search.workbench import LocalWorkbench
 from nas.training.audit import Finding, audit_splits
 from nas.training.data.sources import load_task
@@ -44,6 +45,9 @@ from nas.training.task import Task
 from profilers.device import DeviceSpec
 from search_spaces.registry import make_space
 from search_spaces.space import SearchSpace, replay
+
+SCRATCH_PREFIX = ".finalists-"
+"""Of the folder in the results folder where winners are exported to before they are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,17 +78,17 @@ def run_study(config: StudyConfig, *, fresh: bool, accept_failures: str | None, 
             extra = {"data_findings": [str(finding) for finding in findings], "started_at": started_at.isoformat()}
             write_manifest(folder, config, task, bench.device, extra)
             bench.budgets, note = settle_budgets(config, space, ledger, bench)
-            study = open_optuna_study(config, task.direction)
-            ended_because = run_search(config, space, study, ledger, bench, watcher)
-            for abandoned in folder.glob(".finalists-*"):  # of a run that was killed; we hold the folder's lock
-                shutil.rmtree(abandoned, ignore_errors=True)
-            with tempfile.TemporaryDirectory(prefix=".finalists-", dir=folder) as scratch:
+            with optuna_failures(config):
+                study = open_optuna_study(config, task.direction)
+                ended_because = run_search(config, space, study, ledger, bench, watcher)
+            _remove_scratch(folder)
+            with tempfile.TemporaryDirectory(prefix=SCRATCH_PREFIX, dir=folder) as scratch:
                 Path(scratch).chmod(0o755)
                 settled = settle_front(ledger.records(), task.direction, bench, ledger, Path(scratch), watcher)
                 scores = test_scores(settled.finalists, bench, ledger)
                 keep_winners(settled.finalists, task, folder)
             if accept_failures is not None:
-                ledger.add_event("failures_accepted", {"reason": accept_failures})
+                ledger.add_event("failures_accepted", {"reason": accept_failures, "trials": _failed_trials(ledger)})
             ledger.add_event("run_ended", {"seconds": time.monotonic() - started})
             members = front_members(settled.finalists, scores)
             summary = StudySummary(
@@ -120,6 +124,12 @@ def run_study(config: StudyConfig, *, fresh: bool, accept_failures: str | None, 
     return StudyResult(summary=summary, report=report, ended_because=ended_because)
 
 
+def _remove_scratch(folder: Path) -> None:
+    """What a run left that was killed while it measured winners."""
+    for left in folder.glob(f"{SCRATCH_PREFIX}*"):
+        shutil.rmtree(left)
+
+
 def _first_phase(space: SearchSpace) -> str:
     _, choices = next(iter(space.references().items()))
     return space.phases(replay(space, choices))[0].name
@@ -146,9 +156,8 @@ def _claim_device(ledger: Ledger, device: DeviceSpec, folder: Path) -> None:
             if stored["facts"].get(name) != facts.get(name)
         ]
         raise StudyError(
-            f"results folder {folder} was measured on another device or with other runtimes:\n  "
-            + "\n  ".join(changed)
-            + "\nits latencies mean nothing here; use --out for another folder, or --fresh to start anew"
+            f"results folder {folder} was measured on another device or with other runtimes: {'; '.join(changed)}."
+            " Its latencies mean nothing here; use --out for another folder, or --fresh to start anew"
         )
 
 
@@ -172,13 +181,10 @@ def _gates(
     ledger: Ledger,
 ) -> dict[str, GateResult]:
     costs = [member.cost for member in members]
-    accepted = ledger.events("failures_accepted")
     opened = ledger.events("test_opened")
     gates = {
         "data": publish.data_gate(findings),
-        "infrastructure": publish.infrastructure_gate(
-            ledger.records(), accepted[-1].detail["reason"] if accepted else None
-        ),
+        "infrastructure": publish.infrastructure_gate(ledger.records(), _accepted(ledger)),
         "parity": publish.parity_gate(costs, RELATIVE_TOLERANCE),
         "tuned": publish.tuned_gate(costs),
         "measured": publish.measured_gate(costs, len(settled.dropped)),
@@ -194,6 +200,17 @@ def _gates(
             {member.record.trial: member.test_score for member in members}, opened[0].at if opened else None
         )
     return gates
+
+
+def _failed_trials(ledger: Ledger) -> list[int]:
+    return [record.trial for record in ledger.records() if record.outcome.is_infrastructure]
+
+
+def _accepted(ledger: Ledger) -> str | None:
+    """Why the failed trials were accepted; None when one failed that nobody has seen yet."""
+    accepted = ledger.events("failures_accepted")
+    seen = {trial for event in accepted for trial in event.detail.get("trials", ())}
+    return accepted[-1].detail["reason"] if accepted and seen.issuperset(_failed_trials(ledger)) else None
 
 
 def _majority_share(task: Task) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import subprocess
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from nas.config import StudyConfig, differences, identity, without_secrets
 from nas.errors import NasError
 from nas.front import Direction
-from nas.ledger import Ledger
+from nas.ledger import Ledger, shown_url
 from nas.report.atomic import write_atomic
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from profilers.device import DeviceSpec
 
 MANIFEST_NAME = "manifest.json"
+DATABASE_NAME = "study.db"
+LOCK_NAME = ".lock"
 STUDY_NAME = "nas"
 
 
@@ -37,25 +40,58 @@ class StudyError(NasError):
 def open_folder(config: StudyConfig, *, fresh: bool) -> Iterator[Path]:
     """The study's folder, held by this process alone.
 
+    A folder that was made here and has nothing in it at the end is taken away again.
+
     Args:
         config: the study at hand; a folder of another one is refused.
-        fresh: move what is there aside (nothing is deleted) and start anew.
+        fresh: move the study that is there aside (nothing is deleted) and start anew.
 
     Raises:
         StudyError: the folder holds another study, something else, or is in use.
     """
     folder = config.results_dir
-    if fresh and folder.exists():
-        aside = folder.with_name(f"{folder.name}.before-{datetime.now(UTC):%Y%m%dT%H%M%S}")
-        with _locked(folder):
-            folder.rename(aside)
+    if fresh:
+        _move_aside(folder, config)
     _refuse_foreign(folder, config)
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StudyError(f"results folder {folder}: {error.strerror}; choose another with --out") from error
+    try:
+        with _locked(folder):
+            yield folder
+    finally:
+        if made:
+            _remove_empty(made)
+
+
+def _move_aside(folder: Path, config: StudyConfig) -> None:
+    if config.output.storage is not None:
+        raise StudyError(
+            f"--fresh moves a results folder aside, but this study is in {without_secrets(config).output.storage};"
+            " give another --storage (and --out) to start anew"
+        )
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    if not any((folder / name).exists() for name in (MANIFEST_NAME, DATABASE_NAME)):
+        return  # no study: what `_refuse_foreign` says holds for --fresh as well
+    if Path.cwd().is_relative_to(folder.resolve()):
+        raise StudyError(f"results folder {folder}: --fresh cannot move the current folder; run from another one")
+    stem = f"{folder.name}.before-{datetime.now(UTC):%Y%m%dT%H%M%S}"
+    names = (stem if number == 1 else f"{stem}-{number}" for number in itertools.count(1))
+    aside = next(path for path in map(folder.with_name, names) if not path.exists())
     with _locked(folder):
-        yield folder
+        folder.rename(aside)
+
+
+def _remove_empty(made: list[Path]) -> None:
+    """Takes folders away, the innermost first, unless they hold more than the lock's file."""
+    with contextlib.suppress(OSError):
+        if [entry.name for entry in made[0].iterdir()] == [LOCK_NAME]:
+            (made[0] / LOCK_NAME).unlink()
+        for path in made:
+            path.rmdir()
 
 
 def _refuse_foreign(folder: Path, config: StudyConfig) -> None:
@@ -65,26 +101,34 @@ def _refuse_foreign(folder: Path, config: StudyConfig) -> None:
         raise StudyError(f"results folder {folder}: is a file; choose another with --out")
     manifest = folder / MANIFEST_NAME
     if not manifest.exists():
-        # A lock file alone is a study that was killed before its first line.
-        if any(entry.name not in (".lock", "study.db") for entry in folder.iterdir()):
-            raise StudyError(f"results folder {folder}: holds files but no study; choose an empty one with --out")
+        # What a study leaves that was killed before its manifest was there: lock, database with its
+        # journals, and half a manifest.
+        left = (LOCK_NAME, DATABASE_NAME, f".{MANIFEST_NAME}.")
+        foreign = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith(left))
+        if foreign:
+            raise StudyError(
+                f"results folder {folder}: holds files but no study (first: {foreign[0]});"
+                " choose an empty one with --out"
+            )
         return
     try:
         stored = json.loads(manifest.read_text())["identity"]
+        changed = differences(stored, identity(config))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StudyError(f"{manifest}: cannot be read ({error}); choose another folder with --out") from error
-    changed = differences(stored, identity(config))
+        raise StudyError(
+            f"{manifest}: cannot be read ({type(error).__name__}: {error}); choose another folder with --out,"
+            " or --fresh to move this one aside"
+        ) from error
     if changed:
         raise StudyError(
-            f"results folder {folder} holds another study:\n  "
-            + "\n  ".join(changed)
-            + "\nuse --out for another folder, or --fresh to move this one aside and start anew"
+            f"results folder {folder} holds another study: {'; '.join(changed)}."
+            " Use --out for another folder, or --fresh to move this one aside and start anew"
         )
 
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    path = folder / ".lock"
+    path = folder / LOCK_NAME
     with path.open("a+") as stream:
         try:
             fcntl.flock(stream.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -114,7 +158,7 @@ def open_ledger(config: StudyConfig) -> Ledger:
     changed = differences(stored.identity, identity(config))
     if changed:
         ledger.close()
-        raise StudyError(f"{ledger.url} holds another study:\n  " + "\n  ".join(changed))
+        raise StudyError(f"{ledger.url} holds another study: {'; '.join(changed)}. Use --storage or --out for another")
     return ledger
 
 
@@ -128,6 +172,23 @@ def open_optuna_study(config: StudyConfig, direction: Direction) -> optuna.Study
     return optuna.create_study(
         storage=storage, study_name=STUDY_NAME, directions=[direction, "minimize"], load_if_exists=True
     )
+
+
+@contextlib.contextmanager
+def optuna_failures(config: StudyConfig) -> Iterator[None]:
+    """Turns what goes wrong with the database beneath Optuna into one line, as the ledger does for its half."""
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import OperationalError
+
+    try:
+        yield
+    except (StorageInternalError, OperationalError) as error:
+        cause = error.__cause__ if isinstance(error, StorageInternalError) else error
+        reason = str(getattr(cause, "orig", cause)).strip().partition("\n")[0]
+        raise StudyError(
+            f"{shown_url(config.storage_url)}: Optuna cannot use its tables ({reason}); check that the disk has space"
+            " and the database answers, then run the same command again: finished work is kept"
+        ) from error
 
 
 def _connect_args(url: str) -> dict[str, Any]:

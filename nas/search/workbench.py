@@ -108,7 +108,7 @@ class LocalWorkbench:
 
     def measure_finalist(self, artifacts: list[Artifact]) -> list[Measurement | ProfileFailure]:
         """Measures a winner again in fresh processes, in turn with its other runtimes; never cached."""
-        for pause_s in (*REJECTED_PAUSES_S, None):
+        for pause_s in (*REJECTED_PAUSES_S[:-1], None):  # the caller looks up to three times itself
             self._watcher.stage("measure again")
             results = self.profiler.measure_interleaved(artifacts, FINALIST)
             if pause_s is None or not self._pause_if_disturbed(results, pause_s):
@@ -201,13 +201,7 @@ class LocalWorkbench:
         self, trial: int, stage: str, work: Callable[[], tuple[Mapping[str, Any] | None, float]]
     ) -> tuple[Mapping[str, Any] | None, float]:
         """The ledger's answer where there is one; a stage without payload is not kept."""
-        for known in self._ledger.stages(trial):
-            if known.stage == stage:
-                return known.payload, known.seconds
-        payload, seconds = work()
-        if payload is not None:
-            self._ledger.record_stage(trial, stage, payload, seconds)
-        return payload, seconds
+        return remembered(self._ledger, trial, stage, work)
 
     def weights_folder(self, trial: int) -> Path:
         """Where the weights of a trial are."""
@@ -223,3 +217,19 @@ class LocalWorkbench:
             if budget.metric == "latency_ms" and budget.phase == self.phase:
                 return budget.maximum
         return None
+
+
+def remembered(
+    ledger: Ledger, trial: int, stage: str, work: Callable[[], tuple[Mapping[str, Any] | None, float]]
+) -> tuple[Mapping[str, Any] | None, float]:
+    """Payload and seconds of a finished stage of a trial; does the work when the ledger has none.
+
+    A stage without payload failed: it is not kept, and done again when it is asked for again.
+    """
+    for known in ledger.stages(trial):
+        if known.stage == stage:
+            return known.payload, known.seconds
+    payload, seconds = work()
+    if payload is not None:
+        ledger.record_stage(trial, stage, payload, seconds)
+    return payload, seconds
