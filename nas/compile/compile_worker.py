@@ -81,18 +81,21 @@ def plan(request: CompileRequest) -> CompilePlan:
     return CompilePlan(tasks=kernels_of(lowered.module, _target(request.target)))
 
 
-def build(request: CompileRequest, traces: dict[str, str], folder: str) -> BuiltFiles:
+def build(request: CompileRequest, traces: dict[str, str], folder: str, objects: str) -> BuiltFiles:
     """Builds the library with the schedules of `traces`; weights are prepacked into it.
 
     Args:
         request: as given to `plan`.
         traces: kernel key to the JSON of a trace, for each kernel that has one.
         folder: an existing, empty folder for the files.
+        objects: folder of compiled kernels of the request's target and this TVM version.
     """
     import numpy as np
     import tvm
     from tvm import relax
 
+    from nas.compile.kernel_objects import link_kernels
+    from nas.compile.prepack import prepack_weights
     from nas.compile.tvm_import import import_intrinsics
 
     import_intrinsics()
@@ -105,11 +108,12 @@ def build(request: CompileRequest, traces: dict[str, str], folder: str) -> Built
                 passes.MetaScheduleApplyDatabase(),
                 passes.SplitLayoutRewritePreproc(),
                 passes.LiftTransformParams(),
-                passes.FoldConstant(),
             ]
         )(lowered.module)
+        module = passes.FoldConstant()(prepack_weights(module))
+        module, kernels = link_kernels(module, target, Path(objects))
         executable = tvm.compile(module, target=target)
-    executable.export_library(str(Path(folder) / LIBRARY_NAME))
+    executable.export_library(str(Path(folder) / LIBRARY_NAME), addons=[str(path) for path in kernels])
     arrays = {f"input_{index}": array for index, array in enumerate(lowered.reference.inputs)}
     arrays |= {f"output_{index}": array for index, array in enumerate(lowered.reference.outputs)}
     np.savez(Path(folder) / PARITY_NAME, **arrays)  # type: ignore[arg-type]

@@ -86,6 +86,7 @@ class TvmCompiler:
         self._plans = cache / "plans"
         self._tvm_version = importlib.metadata.version("apache-tvm")
         self.database = TuningDatabase.for_target(cache, target=device.target, tvm_version=self._tvm_version)
+        self._objects = self.database.path.with_suffix("") / "objects"
         self._tuner = KernelTuner(
             target=device.target,
             device_id=device.id,
@@ -163,7 +164,9 @@ class TvmCompiler:
         self._artifacts.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f"{_BUILDING}{os.getpid()}-", dir=self._artifacts))
         schedules = {key: record.trace_json for key, record in records.items()}
-        built = self._pool.run(compile_worker.build, request, schedules, str(folder), timeout_s=self._limits.timeout_s)
+        built = self._pool.run(
+            compile_worker.build, request, schedules, str(folder), str(self._objects), timeout_s=self._limits.timeout_s
+        )
         if isinstance(built, WorkerFailure):
             shutil.rmtree(folder, ignore_errors=True)
             return clock.failure(f"building the library: {built.reason}")

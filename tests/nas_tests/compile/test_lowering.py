@@ -114,7 +114,7 @@ def test_simplifying_leaves_what_can_be_fused_and_the_same_value(
 def test_untuned_code_gives_torchs_answers(
     in_compile_worker: InWorker, in_tuning_worker: InWorker, make_request: MakeRequest, target: str, tmp_path: Path
 ) -> None:
-    built = in_compile_worker(compile_worker.build, make_request(SHALLOW), {}, str(tmp_path))
+    built = in_compile_worker(compile_worker.build, make_request(SHALLOW), {}, str(tmp_path), str(tmp_path / "objects"))
     difference, largest = in_tuning_worker(jobs.run_built, str(tmp_path), built, target)
     assert largest > 0.01
     assert difference <= RELATIVE_TOLERANCE * max(1.0, largest)
@@ -139,7 +139,7 @@ def test_kernels_tuned_in_one_network_build_in_another(
     assert len(scheduled) == len(traces)
     folder = tmp_path / "built"
     folder.mkdir()
-    built = in_compile_worker(compile_worker.build, make_request(DEEP), traces, str(folder))
+    built = in_compile_worker(compile_worker.build, make_request(DEEP), traces, str(folder), str(tmp_path / "objects"))
     difference, largest = in_tuning_worker(jobs.run_built, str(folder), built, target)
     assert difference <= RELATIVE_TOLERANCE * max(1.0, largest)
 
