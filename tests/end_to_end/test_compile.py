@@ -234,7 +234,6 @@ def test_the_onnx_export_gives_torchs_answers_on_another_runtime(
     candidate: Candidate,
     profiler: LocalProfiler,
     tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
 ) -> None:
     folder = tmp_path / "onnx"
     folder.mkdir()
@@ -243,7 +242,6 @@ def test_the_onnx_export_gives_torchs_answers_on_another_runtime(
     )
     built = compiler.run(export_onnx, request, str(folder))
     assert isinstance(built, BuiltFiles), built
-    assert capfd.readouterr().out == "", "the exporter's chatter would spoil a report on stdout"
     artifact = dataclasses.replace(
         first.artifact,
         folder=folder,
