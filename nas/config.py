@@ -74,9 +74,11 @@ class CompileSettings(BaseModel):
         default=16, ge=0, description="Tuning trials for each new kernel; 0 uses only what the database already has."
     )
     timeout_s: float = Field(
-        default=1800, gt=0, description="Seconds after which compiling one candidate counts as compile_failed."
+        default=300, gt=0, description="Seconds after which one export or build counts as compile_failed."
     )
-    workers: int = Field(default=1, ge=1, description="Processes that compile at the same time.")
+    workers: int = Field(
+        default=2, ge=1, description="Processes that tune at the same time; schedules are still timed one by one."
+    )
 
 
 class DeviceSettings(BaseModel):
