@@ -80,7 +80,6 @@ class DeviceUnknownError(NasError):
 
 def _run(settings: StudyConfig, *, fresh: bool, accept_failures: str | None) -> StudyResult:
     from nas.cli.terminal import Terminal
-    from nas.search.session import run_study
 
     if settings.device.id != "local":
         raise DeviceUnknownError(f"device {settings.device.id!r}: unknown; allowed: local (this machine)")
@@ -88,6 +87,9 @@ def _run(settings: StudyConfig, *, fresh: bool, accept_failures: str | None) -> 
     signal.signal(signal.SIGTERM, _interrupt)
     with Terminal() as terminal:
         try:
+            # Imported in here, as it takes seconds in which people press Ctrl-C, too.
+            from nas.search.session import run_study
+
             return run_study(settings, fresh=fresh, accept_failures=accept_failures, watcher=terminal)
         except KeyboardInterrupt:
             terminal.close()

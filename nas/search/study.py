@@ -255,6 +255,8 @@ def _git_state() -> dict[str, str] | None:
         ).stdout.strip()
 
     try:
+        # Installed into an environment within someone's repository, the code is not that repository's.
+        git("ls-files", "--error-unmatch", Path(__file__).name)
         return {"commit": git("rev-parse", "HEAD"), "dirty": str(bool(git("status", "--porcelain", "-uno")))}
     except (OSError, subprocess.SubprocessError):
         return None
