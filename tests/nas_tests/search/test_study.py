@@ -202,10 +202,11 @@ def test_the_database_of_another_study_is_refused(tmp_path: Path) -> None:
 
 def test_a_study_has_two_objectives_and_is_found_again(tmp_path: Path) -> None:
     config = config_of(tmp_path)
-    study = open_optuna_study(config, "maximize")
-    assert [direction.name for direction in study.directions] == ["MAXIMIZE", "MINIMIZE"]
-    study.enqueue_trial({})
-    assert len(open_optuna_study(config, "maximize").trials) == 1
+    with open_optuna_study(config, "maximize") as study:
+        assert [direction.name for direction in study.directions] == ["MAXIMIZE", "MINIMIZE"]
+        study.enqueue_trial({})
+    with open_optuna_study(config, "maximize") as study:
+        assert len(study.trials) == 1
 
 
 # The manifest
