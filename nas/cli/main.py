@@ -38,11 +38,23 @@ def main() -> None:
 def report(error: Exception) -> int:
     """Prints an error and gives the exit code: one line for what a user can mend, else everything."""
     if is_mendable(error):
-        print(f"nas: {error}", file=sys.stderr)
+        print(f"nas: {explain(error)}", file=sys.stderr)
         return 2
     traceback.print_exception(error)
     print(f"nas: unexpected {type(error).__name__}: {error}; this is a bug in nas, please report it", file=sys.stderr)
     return 3
+
+
+def explain(error: Exception) -> str:
+    """The message for people; the operating system's errors name their file and get some advice.
+
+    >>> explain(OSError(28, "No space left on device", "results/a"))
+    'results/a: No space left on device; mend that, then run the same command again: finished work is kept'
+    """
+    if isinstance(error, OSError) and error.strerror is not None:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return f"{where}{error.strerror}; mend that, then run the same command again: finished work is kept"
+    return str(error)
 
 
 def is_mendable(error: Exception) -> bool:

@@ -46,7 +46,6 @@ def search(
 ) -> None:
     """Search for networks within a latency budget. The same command resumes an interrupted study."""
     from nas.config import load_config
-    from nas.search.sampler import SAMPLERS
     from nas.training.data.sources import SOURCES
     from search_spaces.registry import SPACES
 
@@ -66,7 +65,7 @@ def search(
         "output.out": out,
         "output.storage": storage,
     }
-    known = {"search.space": list(SPACES), "search.sampler": list(SAMPLERS), "task.name": list(SOURCES)}
+    known = {"search.space": list(SPACES), "task.name": list(SOURCES)}
     settings = load_config(config, overrides, known)
     result = _run(settings, fresh=fresh, accept_failures=accept_failures)
     _print_result(result, as_json=as_json)
@@ -80,7 +79,6 @@ class DeviceUnknownError(NasError):
 
 def _run(settings: StudyConfig, *, fresh: bool, accept_failures: str | None) -> StudyResult:
     from nas.cli.terminal import Terminal
-    from nas.search.session import run_study
 
     if settings.device.id != "local":
         raise DeviceUnknownError(f"device {settings.device.id!r}: unknown; allowed: local (this machine)")
@@ -88,6 +86,9 @@ def _run(settings: StudyConfig, *, fresh: bool, accept_failures: str | None) -> 
     signal.signal(signal.SIGTERM, _interrupt)
     with Terminal() as terminal:
         try:
+            # Imported in here, as it takes seconds in which people press Ctrl-C, too.
+            from nas.search.session import run_study
+
             return run_study(settings, fresh=fresh, accept_failures=accept_failures, watcher=terminal)
         except KeyboardInterrupt:
             terminal.close()

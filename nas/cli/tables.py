@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from nas.cli.terminal import duration
@@ -15,14 +16,15 @@ def print_summary(summary: StudySummary, ended_because: str) -> None:
     """Prints front or least-violating candidates, outcomes, gates and times to stdout."""
     console = Console()
     if summary.budget_note is not None:
-        console.print(summary.budget_note, highlight=False)
+        console.print(escape(summary.budget_note), highlight=False)
     budgets = ", ".join(str(budget) for budget in summary.budgets)
     if summary.front:
         console.print(_front_table(summary, budgets))
     else:
         console.print(_infeasible_table(summary, budgets))
     for dropped in summary.dropped:
-        console.print(f"dropped {dropped.candidate_id} (trial {dropped.trial}): {dropped.reason}", highlight=False)
+        text = f"dropped {dropped.candidate_id} (trial {dropped.trial}): {dropped.reason}"
+        console.print(escape(text), highlight=False)
     counts = ", ".join(f"{count} {outcome.value}" for outcome, count in summary.counts.items() if count)
     console.print(f"{len(summary.records)} trials: {counts} ({ended_because})", highlight=False)
     if summary.kernel_reuse is not None:
@@ -31,7 +33,7 @@ def print_summary(summary: StudySummary, ended_because: str) -> None:
     console.print(f"time: {stages}, in all {duration(summary.seconds_total)}", highlight=False)
     for name, gate in summary.gates.items():
         mark, style = ("passed", "green") if gate.passed else ("FAILED", "red")
-        console.print(f"gate {name}: [{style}]{mark}[/], {gate.reason}", highlight=False)
+        console.print(f"gate {name}: [{style}]{mark}[/], {escape(gate.reason)}", highlight=False)
 
 
 def _front_table(summary: StudySummary, budgets: str) -> Table:
@@ -64,7 +66,7 @@ def _infeasible_table(summary: StudySummary, budgets: str) -> Table:
             str(record.trial),
             "" if estimate is None else _latency(estimate),
             f"{record.cost.num_params:,}",
-            record.error or "dropped on the second look",
+            escape(record.error or "dropped on the second look"),
         )
     return table
 

@@ -33,7 +33,6 @@ from nas.search.study import (
     open_folder,
     open_ledger,
     open_optuna_study,
-    optuna_failures,
     versions,
     write_manifest,
 )
@@ -78,8 +77,7 @@ def run_study(config: StudyConfig, *, fresh: bool, accept_failures: str | None, 
             extra = {"data_findings": [str(finding) for finding in findings], "started_at": started_at.isoformat()}
             write_manifest(folder, config, task, bench.device, extra)
             bench.budgets, note = settle_budgets(config, space, ledger, bench)
-            with optuna_failures(config):
-                study = open_optuna_study(config, task.direction)
+            with open_optuna_study(config, task.direction) as study:
                 ended_because = run_search(config, space, study, ledger, bench, watcher)
             _remove_scratch(folder)
             with tempfile.TemporaryDirectory(prefix=SCRATCH_PREFIX, dir=folder) as scratch:

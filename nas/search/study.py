@@ -162,33 +162,35 @@ def open_ledger(config: StudyConfig) -> Ledger:
     return ledger
 
 
-def open_optuna_study(config: StudyConfig, direction: Direction) -> optuna.Study:
-    """Optuna's half of the database: quality first, latency second."""
-    import optuna
-    from optuna.storages import RDBStorage
-
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    storage = RDBStorage(config.storage_url, engine_kwargs={"connect_args": _connect_args(config.storage_url)})
-    return optuna.create_study(
-        storage=storage, study_name=STUDY_NAME, directions=[direction, "minimize"], load_if_exists=True
-    )
-
-
 @contextlib.contextmanager
-def optuna_failures(config: StudyConfig) -> Iterator[None]:
-    """Turns what goes wrong with the database beneath Optuna into one line, as the ledger does for its half."""
+def open_optuna_study(config: StudyConfig, direction: Direction) -> Iterator[optuna.Study]:
+    """Optuna's half of the database: quality first, latency second. Closed at the end, as the ledger is.
+
+    Raises:
+        StudyError: (from within the block as well) the database cannot be used; one line.
+    """
+    import optuna
     from optuna.exceptions import StorageInternalError
+    from optuna.storages import RDBStorage
     from sqlalchemy.exc import OperationalError
 
-    try:
-        yield
-    except (StorageInternalError, OperationalError) as error:
-        cause = error.__cause__ if isinstance(error, StorageInternalError) else error
-        reason = str(getattr(cause, "orig", cause)).strip().partition("\n")[0]
-        raise StudyError(
-            f"{shown_url(config.storage_url)}: Optuna cannot use its tables ({reason}); check that the disk has space"
-            " and the database answers, then run the same command again: finished work is kept"
-        ) from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    with contextlib.ExitStack() as stack:
+        try:
+            storage = RDBStorage(config.storage_url, engine_kwargs={"connect_args": _connect_args(config.storage_url)})
+            # SQLite folds its write-ahead log into the file only when the last connection closes.
+            stack.callback(storage.engine.dispose)
+            stack.callback(storage.remove_session)
+            yield optuna.create_study(
+                storage=storage, study_name=STUDY_NAME, directions=[direction, "minimize"], load_if_exists=True
+            )
+        except (StorageInternalError, OperationalError) as error:
+            cause = error.__cause__ if isinstance(error, StorageInternalError) else error
+            reason = str(getattr(cause, "orig", cause)).strip().partition("\n")[0]
+            raise StudyError(
+                f"{shown_url(config.storage_url)}: Optuna cannot use its tables ({reason}); check that the disk has"
+                " space and the database answers, then run the same command again: finished work is kept"
+            ) from error
 
 
 def _connect_args(url: str) -> dict[str, Any]:
@@ -255,6 +257,8 @@ def _git_state() -> dict[str, str] | None:
         ).stdout.strip()
 
     try:
+        # Installed into an environment within someone's repository, the code is not that repository's.
+        git("ls-files", "--error-unmatch", Path(__file__).name)
         return {"commit": git("rev-parse", "HEAD"), "dirty": str(bool(git("status", "--porcelain", "-uno")))}
     except (OSError, subprocess.SubprocessError):
         return None

@@ -139,12 +139,15 @@ def run(
 ) -> Run:
     """One process of a search: everything is opened anew, and closed when it ends or is killed."""
     ended_because, note = None, None
-    with WatchedLedger(config.storage_url) as ledger, pytest.MonkeyPatch.context() as monkeypatch:
+    with (
+        WatchedLedger(config.storage_url) as ledger,
+        open_optuna_study(config, "maximize") as study,
+        pytest.MonkeyPatch.context() as monkeypatch,
+    ):
         ledger.point = point  # type: ignore[method-assign]
         bench = FakeWorkbench(
             folder=config.results_dir, ledger=ledger, script=script, on_call=lambda stage, candidate_id: point(stage)
         )
-        study = open_optuna_study(config, "maximize")
         watch_optuna(study, point, monkeypatch)
         try:
             bench.budgets, note = settle_budgets(config, space, ledger, bench)
