@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -38,7 +39,8 @@ def print_summary(summary: StudySummary, ended_because: str) -> None:
 
 def _front_table(summary: StudySummary, budgets: str) -> Table:
     title = f"Pareto front on {summary.device.id}, budget {budgets}; ± is half of the 95% interval"
-    table = Table(title=title, title_justify="left")
+    # Without lines between columns it fits into 80 characters.
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for column in ("candidate", "trial", "TVM, ms", "ORT, ms", "val", "test", "params"):
         table.add_column(column, justify="left" if column == "candidate" else "right", no_wrap=True)
     for member in summary.front:
