@@ -35,7 +35,7 @@ class SearchSettings(BaseModel):
     space: str = Field(
         default="conv_attention", min_length=1, description="Search space; `nas spaces` lists those there are."
     )
-    trials: int = Field(default=24, ge=1, description="Trials that a study ends with, resumed ones included.")
+    trials: int = Field(default=20, ge=1, description="Trials that a study ends with, resumed ones included.")
     sampler: Literal["tpe", "nsga2", "gp", "random"] = Field(default="tpe", description="Optuna sampler.")
     seed: int = Field(default=0, ge=0, lt=2**32, description="Seed of the sampler.")
     budgets: tuple[str, ...] = Field(

@@ -40,13 +40,14 @@ def print_summary(summary: StudySummary, ended_because: str) -> None:
 def _front_table(summary: StudySummary, budgets: str) -> Table:
     title = f"Pareto front on {summary.device.id}, budget {budgets}; ± is half of the 95% interval"
     # Without lines between columns it fits into 80 characters.
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for column in ("candidate", "trial", "TVM, ms", "ORT, ms", "val", "test", "params"):
+    table = Table(
+        title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False
+    )
+    for column in ("candidate", "TVM, ms", "ORT, ms", "val", "test", "params"):
         table.add_column(column, justify="left" if column == "candidate" else "right", no_wrap=True)
     for member in summary.front:
         table.add_row(
             member.candidate_id,
-            str(member.record.trial),
             _latency(member.latency),
             "" if member.onnxruntime is None else _latency(member.onnxruntime),
             _score(member.val_score),

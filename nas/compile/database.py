@@ -73,7 +73,7 @@ class TuningDatabase:
             raise self._failure(error) from error
         try:
             with self._explaining():
-                self._connection.execute("PRAGMA journal_mode=WAL")
+                _use_write_ahead_log(self._connection)
                 self._create(expected)
                 self._check(expected)
         except TuningDatabaseError:
@@ -178,3 +178,16 @@ class TuningDatabase:
 
     def _failure(self, error: Exception) -> TuningDatabaseError:
         return TuningDatabaseError(f"tuning database {self.path}: {error}; free space, or move the file away")
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
+    """Switches to WAL; two processes that do so at once are told "locked" without the usual wait."""
+    deadline = time.monotonic() + _BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
