@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
@@ -39,7 +39,7 @@ def print_summary(summary: StudySummary, ended_because: str) -> None:
 def _front_table(summary: StudySummary, budgets: str) -> Table:
     table = Table(title=f"Pareto front on {summary.device.id}, budget {budgets}", title_justify="left")
     for column in ("candidate", "trial", "latency, ms", "ONNX Runtime, ms", "val", "test", "parameters"):
-        table.add_column(column, justify="left" if column == "candidate" else "right")
+        table.add_column(column, justify="left" if column == "candidate" else "right", no_wrap=column == "candidate")
     for member in summary.front:
         table.add_row(
             member.candidate_id,
@@ -56,7 +56,8 @@ def _front_table(summary: StudySummary, budgets: str) -> Table:
 def _infeasible_table(summary: StudySummary, budgets: str) -> Table:
     table = Table(title=f"INFEASIBLE: no network met {budgets}; these came closest", title_justify="left")
     for column in ("candidate", "trial", "latency, ms", "parameters", "why not"):
-        table.add_column(column, justify="left" if column in ("candidate", "why not") else "right")
+        justify: JustifyMethod = "left" if column in ("candidate", "why not") else "right"
+        table.add_column(column, justify=justify, no_wrap=column == "candidate")
     for record in summary.infeasible:
         assert record.cost is not None
         estimate = record.cost.latency(summary.phase)
