@@ -26,10 +26,10 @@ check: $(VENV)/.installed
 
 unit: $(VENV)/.installed
 	$(BIN)/python -m pytest --doctest-modules --ignore=tests nas profilers search_spaces -q
-	$(BIN)/python -m pytest tests --ignore=tests/end_to_end -q
+	$(BIN)/python -m pytest tests --ignore=tests/end_to_end -m "not slow" -q
 
 end-to-end: $(VENV)/.installed
-	$(BIN)/python -m pytest tests/end_to_end -q
+	$(BIN)/python -m pytest tests/end_to_end -m "not slow" -q
 
 clean:
 	rm -rf $(VENV) build *.egg-info

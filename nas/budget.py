@@ -99,6 +99,7 @@ def format_amount(metric: Metric, amount: float) -> str:
     >>> format_amount("latency_ms", 0.8), format_amount("num_params", 2e5), format_amount("model_bytes", 2**26)
     ('0.8ms', '200k', '64MiB')
     """
+    amount = float(amount)  # a count may come as an int, which has no is_integer before Python 3.12
     if metric == "latency_ms":
         return _plain(amount) + "ms"
     units = _UNITS[metric]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
@@ -60,7 +60,8 @@ def _front_table(summary: StudySummary, budgets: str) -> Table:
 def _infeasible_table(summary: StudySummary, budgets: str) -> Table:
     table = Table(title=f"INFEASIBLE: no network met {budgets}; these came closest", title_justify="left")
     for column in ("candidate", "trial", "latency, ms", "parameters", "why not"):
-        table.add_column(column, justify="left" if column in ("candidate", "why not") else "right")
+        justify: JustifyMethod = "left" if column in ("candidate", "why not") else "right"
+        table.add_column(column, justify=justify, no_wrap=column == "candidate")
     for record in summary.infeasible:
         assert record.cost is not None
         estimate = record.cost.latency(summary.phase)

@@ -53,7 +53,9 @@ def run_search(
             return f"{config.search.minutes:g} minutes are over"
         number = len(study.get_trials(deepcopy=False))
         study.sampler = _sampler_of(config, number)
+        num_known = len(ledger.records())
         run_trial(study.ask(), config, study, space, ledger, bench, watcher)
+        assert len(ledger.records()) > num_known, "a trial ended without a record: the search would never end"
     return f"all {num_trials} trials are done"
 
 

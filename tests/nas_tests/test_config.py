@@ -207,7 +207,7 @@ def test_a_study_may_be_resumed_with_more_trials_and_workers(tmp_path: Path) -> 
     [
         ("search.seed", 1, "search.seed: 0 in the folder, 1 now"),
         ("search.sampler", "gp", "search.sampler: 'tpe' in the folder, 'gp' now"),
-        ("training.epochs", 3, "training.epochs: 12 in the folder, 3 now"),
+        ("training.epochs", 3, "training.epochs: 8 in the folder, 3 now"),
         ("device.threads", 2, "device.threads: 1 in the folder, 2 now"),
         ("search.budgets", ["5ms"], "search.budgets: [] in the folder, ['latency=5ms'] now"),
         ("task.name", "fashion-mnist", "task.name: 'digits' in the folder, 'fashion-mnist' now"),

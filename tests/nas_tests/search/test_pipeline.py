@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -156,9 +155,6 @@ def test_each_of_several_budgets_can_be_the_one_that_is_missed(tmp_path: Path, b
     assert ";" not in str(record.error), "budgets that are met are not in the reason"
 
 
-@pytest.mark.xfail(
-    raises=AttributeError, strict=sys.version_info < (3, 12), reason="nas.budget._plain takes an int for a float"
-)
 def test_a_number_of_parameters_that_is_not_round_can_miss_its_budget(tmp_path: Path) -> None:
     space = ConvAttentionSpace(SPACE.input, SPACE.head)
     large = replay(space, space.references()["largest"])

@@ -229,4 +229,4 @@ def test_the_manifest_says_what_the_study_was(tmp_path: Path) -> None:
     assert (manifest["task"]["fingerprint"], manifest["task"]["num_train"]) == (task.fingerprint, len(task.train))
     assert {"nas", "python", "torch", "optuna", "apache-tvm"} <= set(manifest["versions"])
     assert manifest["git"] is None or len(manifest["git"]["commit"]) == 40
-    assert manifest["config"]["search"]["trials"] == 24
+    assert manifest["config"]["search"]["trials"] == StudyConfig().search.trials
