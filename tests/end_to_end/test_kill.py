@@ -15,7 +15,7 @@ import pytest
 
 from tests.end_to_end.conftest import QUICK, TIMEOUT_S, Ran, command
 
-NUM_TRIALS = 3
+NUM_TRIALS = 2
 
 
 def arguments(out: Path) -> list[str]:
