@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -42,7 +43,7 @@ class SearchSettings(BaseModel):
         default=(),
         description=(
             'What a network may cost at most, each with its unit: "5ms", "decode@512=8ms", "params=200k", "model=1MB",'
-            ' "memory=64MiB". Without one: the latency of the reference network of the space.'
+            ' "memory=64MiB". Without one: the latency of the reference network of the space and 5% more.'
         ),
     )
     minutes: float | None = Field(
@@ -86,7 +87,9 @@ class DeviceSettings(BaseModel):
 
     model_config = _SETTINGS
 
-    id: str = Field(default="local", min_length=1, description="Device; `nas devices` lists those there are.")
+    id: str = Field(
+        default="local", min_length=1, description="Name of the device; this machine is `local`, the only one so far."
+    )
     threads: int = Field(default=1, ge=1, description="Threads that one inference uses.")
 
 
@@ -130,7 +133,8 @@ class StudyConfig(BaseModel):
     @property
     def storage_url(self) -> str:
         """The database of Optuna and the ledger."""
-        return self.output.storage or f"sqlite:///{(self.results_dir / 'study.db').as_posix()}"
+        # Quoted: in a URL a `?` in the folder's name would begin its options, and %20 be a space.
+        return self.output.storage or f"sqlite:///{quote((self.results_dir / 'study.db').as_posix())}"
 
 
 def load_config(

@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 from nas.config_errors import ConfigError, allowed, is_optional
 
 _WIDTH = 100
+_MAX_BYTES = 1 << 20
 
 
 def toml_value(value: object) -> str:
@@ -83,7 +84,11 @@ def read_toml(path: Path) -> dict[str, Any]:
         ConfigError: no such file, not readable, not UTF-8, or not TOML (with line and column).
     """
     try:
-        text = path.read_bytes().decode()
+        if path.exists() and not path.is_file():
+            raise ConfigError(str(path), ["cannot be read: is no plain file; allowed: a TOML file"])
+        if path.is_file() and path.stat().st_size > _MAX_BYTES:
+            raise ConfigError(str(path), [f"{path.stat().st_size} bytes; allowed: {_MAX_BYTES}, no study needs more"])
+        text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         raise ConfigError(str(path), ["no such file; `nas init` writes one with every key explained"]) from None
     except OSError as error:
@@ -98,3 +103,5 @@ def read_toml(path: Path) -> dict[str, Any]:
         where = f"line {len(lines)}, column {len(lines[-1]) + 1}"
         reason = str(error).replace("at end of document", f"at {where}, the end of the file")
         raise ConfigError(str(path), [f"not valid TOML: {reason}"]) from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets thousands deep
+        raise ConfigError(str(path), [f"not a configuration: {str(error).splitlines()[0]}"]) from error

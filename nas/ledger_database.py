@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -35,9 +36,10 @@ def shown_url(url: str) -> str:
     'postgresql://me:***@host/db'
     """
     try:
-        return sa.make_url(url).render_as_string(hide_password=True)
-    except sa.exc.ArgumentError:
-        return url
+        shown = sa.make_url(url).render_as_string(hide_password=True)
+    except (sa.exc.ArgumentError, ValueError):
+        shown = re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
+    return re.sub(r"([?&]password=)[^&]*", r"\1***", shown)
 
 
 def connect(url: str, busy_timeout_s: float) -> sa.Engine:
@@ -52,6 +54,9 @@ def connect(url: str, busy_timeout_s: float) -> sa.Engine:
         backend = parsed.get_backend_name()
         if backend not in ("sqlite", "postgresql"):
             raise LedgerError(f"{shown}: database {backend!r} is not supported; allowed: sqlite, postgresql")
+        is_memory = parsed.database in (None, "", ":memory:") or "memory" in parsed.query.values()
+        if backend == "sqlite" and is_memory:
+            raise LedgerError(f"{shown}: a database in memory cannot be resumed; allowed: sqlite:///FILE")
         arguments: dict[str, Any] = (
             {"timeout": busy_timeout_s} if backend == "sqlite" else {"connect_timeout": _CONNECT_TIMEOUT_S}
         )

@@ -112,9 +112,12 @@ class Artifact:
             data = json.loads(path.read_text())
         except FileNotFoundError:
             raise ArtifactError(f"{folder}: not an artifact, it has no {MANIFEST_NAME}") from None
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        except (ValueError, RecursionError) as error:
             raise ArtifactError(f"{path}: not JSON ({error}); delete the folder and compile it again") from error
-        return cls._from_json(folder, data)
+        try:
+            return cls._from_json(folder, data)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ArtifactError(f"{path}: damaged ({error}); delete the folder and compile it again") from error
 
     @classmethod
     def _from_json(cls, folder: Path, data: Mapping[str, Any]) -> Artifact:

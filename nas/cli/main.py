@@ -6,6 +6,7 @@ Exit codes: 0 done; 1 the search ended and could not publish (the reason is the 
 
 from __future__ import annotations
 
+import io
 import sys
 import traceback
 
@@ -29,6 +30,9 @@ app.command("init")(init.init)
 
 def main() -> None:
     """Entry point of the console script."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without the character gets a question mark
     try:
         app()
     except Exception as error:  # the process boundary: every error ends here, in one line or a traceback

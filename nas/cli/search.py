@@ -67,6 +67,8 @@ def search(
     }
     known = {"search.space": list(SPACES), "task.name": list(SOURCES)}
     settings = load_config(config, overrides, known)
+    if accept_failures is not None and not accept_failures.strip():
+        raise typer.BadParameter("needs a reason, which goes into the manifest", param_hint="--accept-failures")
     result = _run(settings, fresh=fresh, accept_failures=accept_failures)
     _print_result(result, as_json=as_json)
     if result.summary.blocked_because is not None:

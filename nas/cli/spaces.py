@@ -52,7 +52,7 @@ def parse_image(text: str) -> tuple[int, int, int]:
     (3, 32, 32)
     """
     parts = text.lower().split("x")
-    if len(parts) != 3 or not all(part.isdigit() and int(part) > 0 for part in parts):
+    if len(parts) != 3 or not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
         raise typer.BadParameter(
             f"{text!r}; allowed: CHANNELSxHEIGHTxWIDTH, for instance 3x32x32", param_hint="--input"
         )
@@ -67,7 +67,7 @@ def _print_table(rows: list[dict[str, Any]], size: str) -> None:
     console = Console()
     table = Table(title=f"Search spaces for a {size} image", title_justify="left")
     for column in ("space", "version", "task", "candidates", "heavy kernels"):
-        table.add_column(column, justify="right" if column in ("candidates", "heavy kernels") else "left")
+        table.add_column(column, justify="right" if column in ("candidates", "heavy kernels") else "left", no_wrap=True)
     for row in rows:
         candidates = "unknown" if row["candidates"] is None else f"{row['candidates']:,}"
         kernels = "unknown" if row["heavy_kernels"] is None else str(row["heavy_kernels"])

@@ -22,6 +22,7 @@ class Terminal:
         self._console = console or Console(stderr=True)
         self._started = time.monotonic()
         self._first_done: int | None = None
+        self._ends_at: float | None = None
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -51,18 +52,22 @@ class Terminal:
     def stage(self, what: str, done: int = 0, total: int = 0) -> None:
         """Shows what is going on now."""
         counted = f"{what} {done}/{total}" if total > 1 else what
-        self._progress.update(self._task, what=f"{counted:<18}")
+        left = "" if self._ends_at is None else f"about {duration(max(0.0, self._ends_at - time.monotonic()))} left"
+        self._progress.update(self._task, what=f"{counted:<18}", left=left)
 
     def trial_ended(self, record: TrialRecord, num_done: int, num_trials: int) -> None:
         """Prints the trial's line, and how long the rest will take at the pace so far."""
         if self._first_done is None:
             self._first_done = num_done - 1
         pace_s = (time.monotonic() - self._started) / max(1, num_done - self._first_done)
-        left = duration((num_trials - num_done) * pace_s)
+        is_last = num_done >= num_trials
+        self._ends_at = None if is_last else time.monotonic() + (num_trials - num_done) * pace_s
+        # One step more than trials: the winners are measured again after the last one.
         self._progress.update(
-            self._task, completed=num_done, total=num_trials, description=f"trials {num_done}/{num_trials}",
-            left=f"about {left} left",
+            self._task, completed=num_done, total=num_trials + 1,
+            description="winners" if is_last else f"trials {num_done}/{num_trials}",
         )  # fmt: skip
+        self.stage("next")
         style = _STYLES.get(record.outcome, "red")
         self._console.print(f"[{style}]{escape(trial_line(record))}[/]", highlight=False, soft_wrap=True)
 

@@ -105,7 +105,9 @@ class TuningDatabase:
                 " WHERE key IN (SELECT value FROM json_each(?))",
                 (json.dumps(sorted(wanted)),),
             ).fetchall()
-        return {row[0]: KernelRecord(**dict(zip(KernelRecord.__slots__, row, strict=True))) for row in rows}
+        records = [KernelRecord(**dict(zip(KernelRecord.__slots__, row, strict=True))) for row in rows]
+        # A damaged schedule is as good as none: the kernel is tuned again, and `put` replaces it.
+        return {record.key: record for record in records if _is_whole(record)}
 
     def put(self, record: KernelRecord) -> None:
         """Adds trials, and keeps the faster schedule of the known one and this one.
@@ -120,9 +122,10 @@ class TuningDatabase:
                 INSERT INTO kernels (key, name, trace_json, latency_s, num_trials, num_failed, updated)
                 VALUES (?, ?, ?, ?, ?, ?, ?)
                 ON CONFLICT (key) DO UPDATE SET
-                    trace_json = CASE WHEN excluded.latency_s < latency_s
+                    trace_json = CASE WHEN excluded.latency_s < latency_s OR NOT json_valid(trace_json)
                         THEN excluded.trace_json ELSE trace_json END,
-                    latency_s = min(latency_s, excluded.latency_s),
+                    latency_s = CASE WHEN json_valid(trace_json)
+                        THEN min(latency_s, excluded.latency_s) ELSE excluded.latency_s END,
                     num_trials = num_trials + excluded.num_trials,
                     num_failed = num_failed + excluded.num_failed,
                     updated = excluded.updated
@@ -178,6 +181,15 @@ class TuningDatabase:
 
     def _failure(self, error: Exception) -> TuningDatabaseError:
         return TuningDatabaseError(f"tuning database {self.path}: {error}; free space, or move the file away")
+
+
+def _is_whole(record: KernelRecord) -> bool:
+    """Whether the schedule is JSON and its time a time, as `put` writes them."""
+    try:
+        json.loads(record.trace_json)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return isinstance(record.latency_s, float) and record.latency_s > 0
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection) -> None:

@@ -84,9 +84,10 @@ def _headline(summary: StudySummary) -> Element:
         title = f"{count} network{'s meet' if count > 1 else ' meets'} {limits or 'every gate'}"
         status = element("span", "Published", class_="pill good")
         best = summary.front[-1]
+        score = best.test_score or best.val_score
         lead = (
-            f"The best scores {best.val_score.value:.3f} val {summary.score_metric}"
-            f" ({best.val_score.lower:.3f} to {best.val_score.upper:.3f}) at {best.latency.latency_ms:.3g} ms"
+            f"The best on val scores {score.value:.3f} {score.split} {summary.score_metric}"
+            f" ({score.lower:.3f} to {score.upper:.3f}) at {best.latency.latency_ms:.3g} ms"
             f" ({best.latency.lower_ms:.3g} to {best.latency.upper_ms:.3g}), measured on {summary.device.id}."
         )
     else:

@@ -97,7 +97,7 @@ _STYLE = """
 *{box-sizing:border-box}
 body{margin:0;background:#fff;color:var(--ink);font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",
 sans-serif}
-main{max-width:60rem;margin:0 auto;padding:2.5rem 1.25rem 4rem}
+main{max-width:70rem;margin:0 auto;padding:2.5rem 1.25rem 4rem}
 .kicker{margin:0;color:var(--soft);font-size:.95rem}
 h1{margin:.15rem 0 .6rem;font-size:clamp(1.5rem,4.5vw,2.1rem);line-height:1.2;letter-spacing:-.01em;
 overflow-wrap:anywhere}

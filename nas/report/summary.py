@@ -63,6 +63,10 @@ class FrontMember:
         assert self.record.cost is not None, "TrialRecord sees to it that a scored trial has a cost"
         return self.record.cost
 
+    def search_latency(self, phase: str) -> LatencyEstimate | None:
+        """What the search saw, with random weights, before the network was measured again."""
+        return None if self.record.cost is None else self.record.cost.latency(phase)
+
     @property
     def val_score(self) -> HeldOutScore:
         """The score that the search saw."""
@@ -99,6 +103,8 @@ class StudySummary:
         infeasible: the least-violating trials, best first, when nothing met the budgets.
         gates: name -> what it said, in the order in which they ran.
         seconds_total: wall clock over all runs of the study.
+        seconds_outside_trials: (stage, wall seconds) of work that no trial holds: the reference
+            network that a default budget comes from.
         kernel_reuse: share of the heavy kernels that came from the tuning database; None when unknown.
         versions: (name, version) of what decides the numbers.
         seeds: (what, seed).
@@ -122,6 +128,7 @@ class StudySummary:
     infeasible: tuple[TrialRecord, ...] = ()
     gates: Mapping[str, GateResult]
     seconds_total: float
+    seconds_outside_trials: tuple[tuple[str, float], ...] = ()
     kernel_reuse: float | None = None
     versions: tuple[tuple[str, str], ...]
     seeds: tuple[tuple[str, int], ...]
@@ -149,8 +156,8 @@ class StudySummary:
     def stage_seconds(self) -> dict[str, float]:
         """Wall seconds over all trials for each of `STAGES`, and of any other stage that was recorded."""
         sums = dict.fromkeys(STAGES, 0.0)
-        for record in self.records:
-            for stage, seconds in record.seconds:
+        for seconds_of in (self.seconds_outside_trials, *(record.seconds for record in self.records)):
+            for stage, seconds in seconds_of:
                 sums[stage] = sums.get(stage, 0.0) + seconds
         return sums
 

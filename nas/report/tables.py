@@ -101,7 +101,8 @@ def _verdict(summary: StudySummary, record: TrialRecord) -> Cell:
 
 
 def _is_on_front(summary: StudySummary, record: TrialRecord) -> Cell:
-    return record.trial in {member.record.trial for member in summary.front}
+    # By network, not by trial: a later trial of the same network is the same result.
+    return record.candidate.candidate_id in {member.candidate_id for member in summary.front}
 
 
 _INTERVAL = "95% interval"
@@ -176,7 +177,7 @@ FRONT_COLUMNS: tuple[Column[FrontMember], ...] = (
     Column("latency_upper_ms", "ms", f"Upper end of its {_INTERVAL}; within the budget.",
            lambda _, m: m.latency.upper_ms),
     Column("search_latency_ms", "ms", "As measured during the search, for comparison.",
-           lambda s, m: _bound(m.cost.latency(s.phase), "latency_ms")),
+           lambda s, m: _bound(m.search_latency(s.phase), "latency_ms")),
     Column("onnxruntime_latency_ms", "ms", "The same network with ONNX Runtime, for comparison.",
            lambda _, m: _bound(m.onnxruntime, "latency_ms")),
     Column("onnxruntime_latency_lower_ms", "ms", f"Lower end of its {_INTERVAL}.",

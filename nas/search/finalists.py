@@ -16,10 +16,11 @@ from nas.ledger import Ledger
 from nas.report.summary import DroppedWinner, FrontMember
 from nas.search.pipeline import TrainedWeights, trained_from_json
 from nas.search.progress import Watcher
+from nas.search.winner_measurements import remember_measurements, remembered_measurements
 from nas.training.result import TrainFailure
 from nas.training.score import HeldOutScore
 from nas.trial import CandidateCost, Outcome, TrialRecord, score_from_json, score_to_json
-from profilers.artifact import Artifact
+from profilers.artifact import Artifact, hash_file
 from profilers.errors import ProfileFailure
 from profilers.looks import combine
 from profilers.measurement import LatencyEstimate, Measurement
@@ -146,10 +147,13 @@ def front_of(records: tuple[TrialRecord, ...], direction: Direction, phase: str)
 
 
 def look_again(record: TrialRecord, bench: FinalistBench, ledger: Ledger, scratch: Path) -> Finalist | str:
-    """Compiles with trained weights, exports ONNX, measures both in turn; or why it must be dropped."""
+    """Compiles with trained weights, exports ONNX, measures both in turn; or why it must be dropped.
+
+    A winner that an earlier run of the study measured again, as the same artifact, keeps that measurement.
+    """
     weights = trained_weights(record.trial, bench, ledger)
     if weights is None:
-        return "its trained weights are gone from the results folder"
+        return "its trained weights are gone from the results folder, or are no longer those it was scored with"
     compiled = bench.compile(record.candidate, weights.path)
     if isinstance(compiled, CompileFailure):
         return f"with trained weights it no longer compiles: {compiled.reason}"
@@ -157,10 +161,13 @@ def look_again(record: TrialRecord, bench: FinalistBench, ledger: Ledger, scratc
     artifacts = [compiled.artifact, *([] if isinstance(exported, CompileFailure) else [exported])]
     cost = record.cost
     assert cost is not None
-    measurement: Measurement | None = None
     rejected: str | None = None
-    other: Measurement | ProfileFailure | None = None
-    for _ in range(MAX_LOOKS):
+    measurement: Measurement | None
+    other: Measurement | ProfileFailure | None
+    measurement, other = remembered_measurements(ledger, record.trial, compiled.artifact)
+    if measurement is not None:
+        cost = _cost_now(record, measurement, compiled.artifact, bench.phase)
+    for _ in range(MAX_LOOKS if measurement is None else 0):
         seen, *others = bench.measure_finalist(artifacts)
         if others and (other is None or _rejection(other) is not None):
             other = others[0]
@@ -182,15 +189,17 @@ def look_again(record: TrialRecord, bench: FinalistBench, ledger: Ledger, scratc
         return (
             f"only {cost.tuned_coverage or 0.0:.1%} of its work is in tuned kernels; at least {MIN_TUNED_COVERAGE:.0%}"
         )
+    remember_measurements(ledger, record.trial, compiled.artifact, measurement, other)
     return _finalist(record, cost, measurement, other, exported, compiled.artifact, weights, bench.phase)
 
 
 def trained_weights(trial: int, bench: FinalistBench, ledger: Ledger) -> TrainedWeights | None:
-    """A trial's weights; None when the file is no longer there."""
+    """A trial's weights; None when the file is no longer the one that the ledger has the hash of."""
     for stage in ledger.stages(trial):
         if stage.stage == "train":
             weights = trained_from_json(stage.payload, bench.weights_folder(trial))
-            return weights if weights.path.is_file() else None
+            is_whole = weights.path.is_file() and hash_file(weights.path) == weights.sha256
+            return weights if is_whole else None
     return None
 
 

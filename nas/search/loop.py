@@ -168,7 +168,7 @@ def tell(
 
 
 def settle_budgets(
-    config: StudyConfig, space: SearchSpace, ledger: Ledger, bench: Workbench
+    config: StudyConfig, space: SearchSpace, ledger: Ledger, bench: Workbench, watcher: Watcher
 ) -> tuple[tuple[Budget, ...], str | None]:
     """The study's budgets, and where they come from when not from the user.
 
@@ -183,6 +183,7 @@ def settle_budgets(
         return resolve_budgets(config.search.parsed_budgets, names), None
     known = ledger.events("default_budget")
     if not known:
+        watcher.note("no budget was given: tuning and measuring the reference network first, a minute or two")
         ledger.add_event("default_budget", _measure_reference(space, bench))
         known = ledger.events("default_budget")
     detail = known[0].detail
@@ -207,7 +208,8 @@ def _measure_reference(space: SearchSpace, bench: Workbench) -> Mapping[str, Any
     estimate = dict(measured.cost.latencies)[bench.phase]
     maximum_ms = float(f"{max(estimate.latency_ms * (1 + DEFAULT_BUDGET_HEADROOM), estimate.upper_ms):.3g}")
     return {"candidate": json.loads(proposal.candidate.canonical_json()), "latency_ms": estimate.latency_ms,
-            "maximum_ms": max(maximum_ms, estimate.upper_ms)}  # fmt: skip
+            "maximum_ms": max(maximum_ms, estimate.upper_ms),
+            "seconds": [list(pair) for pair in measured.seconds]}  # fmt: skip
 
 
 def _latency(record: TrialRecord, phase: str) -> LatencyEstimate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 import time
@@ -15,7 +16,7 @@ from nas.config import StudyConfig
 from nas.gates import publish
 from nas.gates.parity import RELATIVE_TOLERANCE
 from nas.gates.result import GateResult
-from nas.ledger import Ledger
+from nas.ledger import Ledger, LedgerError
 from nas.report.summary import FrontMember, StudySummary
 from nas.report.write import write_report
 from nas.search.finalists import (
@@ -28,6 +29,7 @@ from nas.search.finalists import (
 from nas.search.loop import ENQUEUED_REFERENCES, run_search, settle_budgets
 from nas.search.progress import Watcher
 from nas.search.study import (
+    MANIFEST_NAME,
     StudyError,
     command_line,
     open_folder,
@@ -75,8 +77,10 @@ def run_study(config: StudyConfig, *, fresh: bool, accept_failures: str | None, 
             _claim_device(ledger, bench.device, folder)
             findings = audit_splits(task)
             extra = {"data_findings": [str(finding) for finding in findings], "started_at": started_at.isoformat()}
-            write_manifest(folder, config, task, bench.device, extra)
-            bench.budgets, note = settle_budgets(config, space, ledger, bench)
+            if not (folder / MANIFEST_NAME).exists():  # that of a finished run stays until this one has finished
+                write_manifest(folder, config, task, bench.device, extra)
+            _announce(config, folder, bench.device, ledger, watcher)
+            bench.budgets, note = settle_budgets(config, space, ledger, bench, watcher)
             with open_optuna_study(config, task.direction) as study:
                 ended_because = run_search(config, space, study, ledger, bench, watcher)
             _remove_scratch(folder)
@@ -87,7 +91,7 @@ def run_study(config: StudyConfig, *, fresh: bool, accept_failures: str | None, 
                 keep_winners(settled.finalists, task, folder)
             if accept_failures is not None:
                 ledger.add_event("failures_accepted", {"reason": accept_failures, "trials": _failed_trials(ledger)})
-            ledger.add_event("run_ended", {"seconds": time.monotonic() - started})
+            _note_run(ledger, bench, time.monotonic() - started)
             members = front_members(settled.finalists, scores)
             summary = StudySummary(
                 study=folder.name,
@@ -106,7 +110,8 @@ def run_study(config: StudyConfig, *, fresh: bool, accept_failures: str | None, 
                 infeasible=() if members else least_violating(ledger.records(), bench.budgets),
                 gates=_gates(settled, members, findings, task, bench, ledger),
                 seconds_total=sum(event.detail["seconds"] for event in ledger.events("run_ended")),
-                kernel_reuse=_kernel_reuse(bench),
+                seconds_outside_trials=_seconds_outside_trials(ledger),
+                kernel_reuse=_kernel_reuse(ledger),
                 versions=versions(),
                 seeds=(("search", config.search.seed), ("training", config.search.seed), ("split", config.task.seed)),
                 command=command_line(),
@@ -117,9 +122,38 @@ def run_study(config: StudyConfig, *, fresh: bool, accept_failures: str | None, 
             write_manifest(
                 folder, config, task, bench.device, extra | _closing(summary, bench.budgets, ledger, ended_because)
             )
+        except BaseException:  # Ctrl-C included: the time was spent all the same
+            with contextlib.suppress(LedgerError):
+                _note_run(ledger, bench, time.monotonic() - started)
+            raise
         finally:
             bench.close()
     return StudyResult(summary=summary, report=report, ended_because=ended_because)
+
+
+def _announce(config: StudyConfig, folder: Path, device: DeviceSpec, ledger: Ledger, watcher: Watcher) -> None:
+    """Says what begins, so that nobody waits minutes for the first trial to learn it."""
+    done = len(ledger.records())
+    budgets = ", ".join(config.search.budgets) or "from the reference network"
+    threads = f"{device.num_threads} thread{'s' if device.num_threads > 1 else ''}"
+    watcher.note(
+        f"{config.search.space} on {config.task.name}, device {device.id} ({threads}), budget {budgets},"
+        f" {config.search.trials} trials, results in {folder}" + (f"; going on, {done} trials are done" if done else "")
+    )
+
+
+def _note_run(ledger: Ledger, bench: LocalWorkbench, seconds: float) -> None:
+    """Remembers what a run took, however it ended; a run that is killed outright is not counted."""
+    detail = {"seconds": seconds, "kernels": bench.num_kernels, "known_kernels": bench.num_known_kernels}
+    ledger.add_event("run_ended", detail)
+
+
+def _seconds_outside_trials(ledger: Ledger) -> tuple[tuple[str, float], ...]:
+    return tuple(
+        (stage, seconds)
+        for event in ledger.events("default_budget")
+        for stage, seconds in event.detail.get("seconds", ())
+    )
 
 
 def _remove_scratch(folder: Path) -> None:
@@ -216,8 +250,11 @@ def _majority_share(task: Task) -> float:
     return max(counts.values()) / len(task.val)
 
 
-def _kernel_reuse(bench: LocalWorkbench) -> float | None:
-    return bench.num_known_kernels / bench.num_kernels if bench.num_kernels else None
+def _kernel_reuse(ledger: Ledger) -> float | None:
+    """Share of the kernels of all compilations that the tuning database already had, over all runs."""
+    runs = [event.detail for event in ledger.events("run_ended")]
+    needed = sum(run.get("kernels", 0) for run in runs)
+    return sum(run.get("known_kernels", 0) for run in runs) / needed if needed else None
 
 
 def _closing(

@@ -7,6 +7,7 @@ import fcntl
 import itertools
 import json
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -58,6 +59,8 @@ def open_folder(config: StudyConfig, *, fresh: bool) -> Iterator[Path]:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StudyError(f"results folder {folder}: {error.strerror}; choose another with --out") from error
+    except ValueError as error:  # a NUL in the name
+        raise StudyError(f"results folder {str(folder)!r}: {error}; choose another with --out") from error
     try:
         with _locked(folder):
             yield folder
@@ -114,7 +117,7 @@ def _refuse_foreign(folder: Path, config: StudyConfig) -> None:
     try:
         stored = json.loads(manifest.read_text())["identity"]
         changed = differences(stored, identity(config))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise StudyError(
             f"{manifest}: cannot be read ({type(error).__name__}: {error}); choose another folder with --out,"
             " or --fresh to move this one aside"
@@ -125,15 +128,33 @@ def _refuse_foreign(folder: Path, config: StudyConfig) -> None:
             " Use --out for another folder, or --fresh to move this one aside and start anew"
         )
 
+    database = folder / DATABASE_NAME
+    if config.output.storage is None and not (database.is_file() and database.stat().st_size > 0):
+        raise StudyError(
+            f"{database}: missing or empty, although {MANIFEST_NAME} is there; restore it, or use --fresh to move"
+            " the folder aside and start anew"
+        )
+    winners = folder / "winners"
+    if winners.is_symlink():
+        raise StudyError(f"{winners}: is a link; winners are replaced, so it must be a folder of its own")
+
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     path = folder / LOCK_NAME
-    with path.open("a+") as stream:
+    try:
+        # A link could lead to any file, which the holder's name would overwrite.
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+    except OSError as error:
+        raise StudyError(f"{path}: cannot be opened as a plain file ({error.strerror}); remove it") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise StudyError(f"{path}: is not a plain file; remove it")
+    with os.fdopen(descriptor, "r+") as stream:
         try:
             fcntl.flock(stream.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = path.read_text().strip() or "another process"
+            holder = path.read_text(errors="replace").strip() or "another process"
             raise StudyError(
                 f"results folder {folder}: in use by {holder}; wait for it, or choose another with --out"
             ) from None
@@ -241,10 +262,21 @@ def versions() -> tuple[tuple[str, str], ...]:
 
 
 def command_line() -> str:
-    """The command that was typed, for people to type again."""
+    """The command that was typed, for people to type again; the password of a storage URL is masked."""
     import shlex
 
-    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    from nas.ledger import shown_url
+
+    words, is_storage = [Path(sys.argv[0]).name], False
+    for word in sys.argv[1:]:
+        option, separator, value = word.partition("=")
+        if is_storage:
+            word = shown_url(word)
+        elif option == "--storage" and separator:
+            word = f"{option}={shown_url(value)}"
+        is_storage = word == "--storage"
+        words.append(word)
+    return shlex.join(words)
 
 
 def _git_state() -> dict[str, str] | None:

@@ -84,19 +84,24 @@ class LocalWorkbench:
         """
         maximum_ms = self._latency_budget()
         answer: BudgetVerdict = "undecided"
-        for pause_s in (*REJECTED_PAUSES_S, None):
+        for attempt, pause_s in enumerate((*REJECTED_PAUSES_S, None), start=1):
             self._watcher.stage("measure")
             measurement, answer = self._look(artifact, maximum_ms)
-            if pause_s is None or not self._pause_if_disturbed([measurement], pause_s):
+            if pause_s is None or not self._pause_if_disturbed(artifact, [measurement], attempt, pause_s):
                 break
         return measurement, answer
 
-    def _pause_if_disturbed(self, measurements: list[Measurement | ProfileFailure], pause_s: float) -> bool:
+    def _pause_if_disturbed(
+        self, artifact: Artifact, measurements: list[Measurement | ProfileFailure], attempt: int, pause_s: float
+    ) -> bool:
         """Waits when one of the measurements was disturbed; says whether it did."""
         for measurement in measurements:
             rejected = measurement.estimate() if isinstance(measurement, Measurement) else measurement
             if isinstance(rejected, ProfileFailure) and rejected.kind == "rejected":
-                self._watcher.note(f"measurement rejected: {rejected.reason}; again in {pause_s:g} s")
+                self._watcher.note(
+                    f"{artifact.candidate_id}: the machine was disturbed while measuring (attempt {attempt}):"
+                    f" {rejected.reason}; again in {pause_s:g} s"
+                )
                 time.sleep(pause_s)
                 return True
         return False
@@ -108,10 +113,12 @@ class LocalWorkbench:
 
     def measure_finalist(self, artifacts: list[Artifact]) -> list[Measurement | ProfileFailure]:
         """Measures a winner again in fresh processes, in turn with its other runtimes; never cached."""
-        for pause_s in (*REJECTED_PAUSES_S[:-1], None):  # the caller looks up to three times itself
+        for attempt, pause_s in enumerate(
+            (*REJECTED_PAUSES_S[:-1], None), start=1
+        ):  # the caller looks up to three times itself
             self._watcher.stage("measure again")
             results = self.profiler.measure_interleaved(artifacts, FINALIST)
-            if pause_s is None or not self._pause_if_disturbed(results, pause_s):
+            if pause_s is None or not self._pause_if_disturbed(artifacts[0], results, attempt, pause_s):
                 break
         return results
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -126,3 +127,15 @@ class Task:
                 digest.update(f"{array.dtype.str}{array.shape}".encode())
                 digest.update(array.tobytes() if not array.flags.c_contiguous else array.data)
         return digest.hexdigest()
+
+
+def user_path(text: str) -> Path:
+    """A path as a person types it, `~` included.
+
+    Raises:
+        TaskError: `~name` of a user there is not.
+    """
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise TaskError(f"{text}: {error}; write the path in full") from error

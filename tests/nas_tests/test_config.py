@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import tomllib
 from pathlib import Path
 
@@ -240,3 +241,17 @@ def test_a_password_is_masked_for_reports() -> None:
     config = load_config(overrides={"output.storage": "postgresql://me:hunter2@host/db"})
     assert "hunter2" not in to_toml(without_secrets(config))
     assert config.storage_url == "postgresql://me:hunter2@host/db"
+
+
+@pytest.mark.parametrize("text", ["[search]\ntrials = " + "1" * 5000, "a = " + "[" * 5000, "#" * (2 << 20)])
+def test_monstrous_files_are_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "nas.toml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path / "nas.toml")
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_pipe_is_no_configuration_and_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "nas.toml")
+    with pytest.raises(ConfigError, match="no plain file"):
+        load_config(tmp_path / "nas.toml")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nas.training.data.assemble import MAX_DATA_BYTES, ImageSource, LabelledImages, image_task
-from nas.training.task import Task, TaskError, TaskSettings
+from nas.training.task import Task, TaskError, TaskSettings, user_path
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,7 +26,7 @@ CLASS_NAMES = (
 
 def load_fashion_mnist(settings: TaskSettings) -> Task:
     """60 000 images for train and val, the data's own 10 000 for test; 28 x 28, one channel."""
-    folder = Path(settings.path).expanduser() if settings.path else DEBIAN_FOLDER
+    folder = user_path(settings.path) if settings.path else DEBIAN_FOLDER
     train, test = (_labelled(folder, prefix) for prefix in ("train", "t10k"))
     return image_task(settings, ImageSource(class_names=CLASS_NAMES, train=train, test=test))
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from nas.training.data.assemble import ImageSource, LabelledImages, image_task
 from nas.training.data.encoded_images import OpenBytes, channels_of, decode_images, modes_of
-from nas.training.task import Task, TaskError, TaskSettings
+from nas.training.task import Task, TaskError, TaskSettings, user_path
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 
@@ -18,8 +18,10 @@ _Listing = list[tuple[Path, int]]
 def load_image_folder(settings: TaskSettings) -> Task:
     """Reads `path/class/*.png|jpg` or `path/{train,val,test}/class/...`; classes in the order of their names."""
     if settings.path is None:
-        raise TaskError("task 'image-folder': path is missing; set task.path to a folder with one folder a class")
-    root = Path(settings.path).expanduser()
+        raise TaskError(
+            "task 'image-folder': path is missing; set task.path (--data-path) to a folder with one folder a class"
+        )
+    root = user_path(settings.path)
     if not root.is_dir():
         raise TaskError(f"{root}: not a folder; allowed: a folder with one folder a class")
     parts = [name for name in ("train", "val", "test") if (root / name).is_dir()]
@@ -74,6 +76,10 @@ def _entries(folder: Path, root: Path) -> list[Path]:
     inside = root.resolve()
     entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
     for entry in entries:
-        if not entry.resolve().is_relative_to(inside):
+        try:
+            is_inside = entry.resolve().is_relative_to(inside)
+        except (RuntimeError, OSError) as error:  # a link to itself
+            raise TaskError(f"{entry}: a link that leads nowhere ({error}); remove it") from error
+        if not is_inside:
             raise TaskError(f"{entry}: a link to {entry.resolve()}, outside {root}; copy the file into the folder")
     return entries

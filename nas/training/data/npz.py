@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import lzma
 import math
+import tokenize
 import zipfile
 import zlib
 from pathlib import Path
@@ -13,7 +15,7 @@ import numpy as np
 
 from nas.training.data.assemble import MAX_DATA_BYTES, ImageSource, LabelledImages, image_task
 from nas.training.data.encoded_images import OpenBytes, decode_images
-from nas.training.task import Task, TaskError, TaskSettings
+from nas.training.task import Task, TaskError, TaskSettings, user_path
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,15 +27,20 @@ LAYOUT_HINT = "N x H x W, N x C x H x W or N x H x W x C with 1, 3 or 4 channels
 def load_npz(settings: TaskSettings) -> Task:
     """Reads `path`, and `test_path` if there is one; without it test is split off."""
     if settings.path is None:
-        raise TaskError("task 'npz': path is missing; set task.path to a .npz file")
-    train_names, train = _labelled(Path(settings.path).expanduser(), settings)
-    test_names, test = (
-        _labelled(Path(settings.test_path).expanduser(), settings) if settings.test_path else (train_names, None)
-    )
+        raise TaskError("task 'npz': path is missing; set task.path (--data-path) to a .npz file")
+    train_names, train = _labelled(user_path(settings.path), settings)
+    test_names, test = _labelled(user_path(settings.test_path), settings) if settings.test_path else (train_names, None)
     if train_names and test_names and train_names != test_names:
         raise TaskError(f"{settings.test_path}: classes {test_names} differ from those of {settings.path}")
     names = train_names or tuple(str(label) for label in range(_num_labels(train)))
     return image_task(settings, ImageSource(class_names=names, train=train, test=test))
+
+
+_UNREADABLE = (
+    OSError, EOFError, ValueError, RuntimeError, NotImplementedError, MemoryError, SyntaxError,
+    tokenize.TokenError, lzma.LZMAError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""What zipfile, numpy's header parser and the decompressors raise for a file that is damaged."""
 
 
 def read_archive(path: Path) -> dict[str, NDArray[Any]]:
@@ -59,7 +66,7 @@ def read_archive(path: Path) -> dict[str, NDArray[Any]]:
         raise TaskError(f"{path}: no such file; allowed: a .npz file") from error
     except TaskError:
         raise
-    except (OSError, EOFError, ValueError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+    except _UNREADABLE as error:
         raise TaskError(f"{path}: not a readable .npz file ({error})") from error
 
 
@@ -117,8 +124,9 @@ def _need(path: Path, arrays: dict[str, NDArray[Any]], key: str) -> NDArray[Any]
 
 def _num_labels(part: LabelledImages) -> int:
     """Classes that labels from 0 imply; anything stranger is refused by `image_task`."""
-    if part.labels.size == 0 or part.labels.dtype.kind not in "ui":
-        raise TaskError(f"{part.origin}: labels of type {part.labels.dtype}; allowed: whole numbers from 0")
+    if part.labels.ndim != 1 or part.labels.size == 0 or part.labels.dtype.kind not in "ui":
+        seen = f"labels of type {part.labels.dtype}, shape {part.labels.shape}"
+        raise TaskError(f"{part.origin}: {seen}; allowed: whole numbers from 0, one an image")
     return min(int(part.labels.max()) + 1, len(part.labels))
 
 

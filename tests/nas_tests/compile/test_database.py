@@ -25,7 +25,7 @@ number = 0
 while number < count or count < 0:
     for key in (f"{prefix}{number}", "shared"):
         database.put(
-            KernelRecord(key=key, name="n", trace_json="t" * 2000, latency_s=1.0, num_trials=1, num_failed=0)
+            KernelRecord(key=key, name="n", trace_json="[" + "1" * 2000 + "]", latency_s=1.0, num_trials=1, num_failed=0)
         )
     number += 1
     print(number, flush=True)
@@ -156,7 +156,7 @@ def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
 def test_a_truncated_database_is_refused(path: Path) -> None:
     database = open_database(path)
     for number in range(200):
-        database.put(make_record(f"k{number}", trace="t" * 1000))
+        database.put(make_record(f"k{number}", trace='"t"' * 1000))
     database.close()
     content = path.read_bytes()
     for kept in (len(content) // 2, 5000, 50):
@@ -169,7 +169,7 @@ def test_a_truncated_database_is_refused(path: Path) -> None:
 
 def test_a_database_damaged_while_open_is_refused_when_read(path: Path) -> None:
     database = open_database(path)
-    database.put(make_record(trace="t" * 50_000))
+    database.put(make_record(trace='"t"' * 50_000))
     database.close()
     database = open_database(path)
     content = path.read_bytes()
@@ -193,7 +193,7 @@ def test_a_full_disk_is_one_line_and_costs_only_the_new_record(path: Path) -> No
     database._connection.execute(f"PRAGMA max_page_count={pages}")
     for _ in range(2):  # the first failure must not leave a transaction open
         with pytest.raises(TuningDatabaseError, match="disk is full; free space") as caught:
-            database.put(make_record("lost", trace="t" * 100_000))
+            database.put(make_record("lost", trace='"t"' * 100_000))
         assert_one_line(caught.value, path)
     database._connection.execute(f"PRAGMA max_page_count={pages + 1000}")
     database.put(make_record("later"))
@@ -249,3 +249,14 @@ def assert_one_line(error: Exception, path: Path) -> None:
     assert str(path) in str(error)
     assert "move the file away" in str(error)
     assert error.__cause__ is None or isinstance(error.__cause__, sqlite3.Error | OSError)
+
+
+def test_a_damaged_schedule_counts_as_none_and_is_replaced(path: Path) -> None:
+    database = open_database(path)
+    database.put(make_record(latency_s=1.0))
+    with sqlite3.connect(path) as other:
+        other.execute("UPDATE kernels SET trace_json = 'garbage'")
+    assert database.get(["k"]) == {}
+    database.put(make_record(latency_s=3.0, trace="[1]"))
+    assert database.get(["k"])["k"].trace_json == "[1]"
+    assert database.get(["k"])["k"].latency_s == 3.0

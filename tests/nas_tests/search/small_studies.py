@@ -150,7 +150,7 @@ def run(
         )
         watch_optuna(study, point, monkeypatch)
         try:
-            bench.budgets, note = settle_budgets(config, space, ledger, bench)
+            bench.budgets, note = settle_budgets(config, space, ledger, bench, Silent())
             ended_because = run_search(config, space, study, ledger, bench, Silent())
         except Killed:
             pass

@@ -241,7 +241,7 @@ def test_weights_that_are_gone_and_code_that_no_longer_compiles_are_reasons(stud
         study.ledger.records(), "maximize", study.bench, study.ledger, study.folder / "scratch", Silent()
     )
     assert dropped(settled) == {
-        0: "its trained weights are gone from the results folder",
+        0: "its trained weights are gone from the results folder, or are no longer those it was scored with",
         1: "with trained weights it no longer compiles: out of memory",
     }
 
@@ -353,3 +353,23 @@ def test_the_least_violating_come_first_and_failures_are_not_among_them(study: S
 def test_equally_violating_trials_come_in_the_order_of_their_numbers(study: Study) -> None:
     records = study.search(*[Script(look=8.0)] * 4)
     assert [record.trial for record in least_violating(records[::-1], study.bench.budgets)] == [0, 1, 2, 3]
+
+
+def test_weights_that_are_not_those_that_were_scored_are_dropped(study: Study) -> None:
+    study.settle(Script(look=2.0))
+    weights = next(study.folder.rglob("weights.pt"))
+    weights.write_bytes(b"others")
+    settled = settle_front(study.ledger.records(), "maximize", study.bench, study.ledger, study.folder, Silent())
+    assert settled.finalists == ()
+    assert "no longer those it was scored with" in settled.dropped[0].reason
+
+
+def test_a_winner_is_not_measured_anew_when_nothing_has_changed(study: Study) -> None:
+    (first,) = study.settle(Script(look=2.0, second_looks=(2.5, 2.7))).finalists
+    study.new_process()
+    (again,) = settle_front(
+        study.ledger.records(), "maximize", study.bench, study.ledger, study.folder, Silent()
+    ).finalists
+    assert study.bench.num_calls("measure winner") == 0
+    assert again.latency == first.latency
+    assert again.onnxruntime == first.onnxruntime

@@ -11,7 +11,7 @@ import pytest
 
 from nas.config import StudyConfig, load_config
 from nas.ledger import LedgerError
-from nas.search.study import StudyError, open_folder, open_ledger, open_optuna_study, write_manifest
+from nas.search.study import StudyError, command_line, open_folder, open_ledger, open_optuna_study, write_manifest
 from nas.training.data.sources import load_task
 from profilers.testing import FAKE_DEVICE
 
@@ -230,3 +230,52 @@ def test_the_manifest_says_what_the_study_was(tmp_path: Path) -> None:
     assert {"nas", "python", "torch", "optuna", "apache-tvm"} <= set(manifest["versions"])
     assert manifest["git"] is None or len(manifest["git"]["commit"]) == 40
     assert manifest["config"]["search"]["trials"] == StudyConfig().search.trials
+
+
+# What a hostile or careless hand leaves in the folder
+
+
+@pytest.mark.parametrize("content_left", [None, b""])
+def test_a_study_whose_database_is_gone_is_refused_not_started_anew(tmp_path: Path, content_left: bytes | None) -> None:
+    folder = made(config_of(tmp_path / "study"))
+    (folder / "study.db").unlink()
+    if content_left is not None:
+        (folder / "study.db").write_bytes(content_left)
+    assert "study.db: missing or empty" in refusal(config_of(folder))
+
+
+def test_a_lock_that_is_a_link_is_refused_and_its_target_left_alone(tmp_path: Path) -> None:
+    folder = made(config_of(tmp_path / "study"))
+    (tmp_path / "precious").write_text("precious")
+    (folder / ".lock").unlink()
+    (folder / ".lock").symlink_to(tmp_path / "precious")
+    assert ".lock: cannot be opened as a plain file" in refusal(config_of(folder))
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_winners_that_are_a_link_are_refused(tmp_path: Path) -> None:
+    folder = made(config_of(tmp_path / "study"))
+    (tmp_path / "elsewhere").mkdir()
+    (folder / "winners").symlink_to(tmp_path / "elsewhere")
+    assert "winners: is a link" in refusal(config_of(folder))
+
+
+@pytest.mark.parametrize("name", ["q?x=1", "a%20b", "c#d"])
+def test_the_database_is_in_the_folder_whatever_its_name(tmp_path: Path, name: str) -> None:
+    made(config_of(tmp_path / name))
+    assert (tmp_path / name / "study.db").stat().st_size > 0
+    assert [entry.name for entry in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("words", [["--storage", "postgresql://u:geheim@h/db"], ["--storage=postgresql://u:geheim@h/db"],
+                                   ["--storage", "postgresql://h/db?user=u&password=geheim"]])  # fmt: skip
+def test_the_command_that_is_written_down_holds_no_password(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["nas", "search", *words])
+    assert "geheim" not in command_line()
+    assert "postgresql://" in command_line()
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "sqlite:///file:x?mode=memory&uri=true"])
+def test_a_database_in_memory_is_refused(url: str, tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match="in memory cannot be resumed"):
+        open_ledger(config_of(tmp_path / "study", output__storage=url))

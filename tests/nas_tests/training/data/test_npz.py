@@ -162,3 +162,9 @@ def test_arrays_under_other_names_and_resize_without_encoded_images_are_refused(
 def test_labels_that_are_not_classes_are_refused(tmp_path: Path, labels: NDArray[Any]) -> None:
     with pytest.raises(TaskError, match=r"a\.npz"):
         _load(_save(tmp_path / "a.npz", x=IMAGES, y=labels))
+
+
+def test_a_label_without_an_axis_is_refused(tmp_path: Path) -> None:
+    path = _save(tmp_path / "data.npz", x=np.zeros((4, 8, 8), dtype=np.uint8), y=np.int64(1))
+    with pytest.raises(TaskError, match="one an image"):
+        _load(path)
