@@ -25,7 +25,7 @@ number = 0
 while number < count or count < 0:
     for key in (f"{prefix}{number}", "shared"):
         database.put(
-            KernelRecord(key=key, name="n", trace_json="[" + "1" * 2000 + "]", latency_s=1.0, num_trials=1, num_failed=0)
+            KernelRecord(key=key, name="n", trace_json="[" + "1" * 2000 + "]", latency_s=1, num_trials=1, num_failed=0)
         )
     number += 1
     print(number, flush=True)

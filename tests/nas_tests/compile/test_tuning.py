@@ -83,7 +83,7 @@ def test_a_light_kernel_gets_a_few_trials_only(
 def test_without_trials_nothing_is_tuned_and_no_worker_starts(
     make_tuner: MakeTuner, database: TuningDatabase, mean: KernelTask
 ) -> None:
-    database.put(KernelRecord(key="known", name="n", trace_json="", latency_s=1.0, num_trials=1, num_failed=0))
+    database.put(KernelRecord(key="known", name="n", trace_json="[]", latency_s=1.0, num_trials=1, num_failed=0))
     known = dataclasses.replace(mean, key="known")
     with WorkerPool[Any](1, initializer=kernel_tuner.prepare_worker) as pool:
         pool.submit = None  # type: ignore[method-assign, assignment]
