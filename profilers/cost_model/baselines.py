@@ -36,4 +36,5 @@ def fit_baseline(values: np.ndarray, latencies: np.ndarray, name: BaselineName) 
 
 def predict_baseline(encoded: Encoded, coefficients: np.ndarray, name: BaselineName) -> np.ndarray:
     """Predictions in the units of the fit; (num_architectures,) or (num_architectures, num_fits)."""
-    return np.maximum(baseline_values(encoded, name) @ coefficients.T, 0.02)
+    result: np.ndarray = np.maximum(baseline_values(encoded, name) @ coefficients.T, 0.02)
+    return result

@@ -32,12 +32,8 @@ class Errors:
 
     def width(self, predicted: np.ndarray) -> np.ndarray:
         """Relative width of errors of networks of the predicted size (1 is typical)."""
-        return np.clip(predicted, 0.2, 5.0) ** self.exponent
-
-    def ends(self, predicted_by_fold: np.ndarray, sample: int) -> np.ndarray:
-        """Where the latency would lie if the error were that of `sample`."""
-        predicted = predicted_by_fold[:, self.folds[sample]]
-        return predicted * np.exp(self.scaled[sample] * self.width(predicted))
+        result: np.ndarray = np.clip(predicted, 0.2, 5.0) ** self.exponent
+        return result
 
 
 def fold_of_each(num_samples: int) -> np.ndarray:
@@ -94,11 +90,15 @@ def share_within(errors: Errors, predicted_by_fold: np.ndarray, maximum: float) 
     """The conformal probability that the latency is at most `maximum`; never quite 0 or 1."""
     fits = predicted_by_fold[:, errors.folds]
     ends = fits * np.exp(errors.scaled * errors.width(fits))
-    return ((ends <= maximum).sum(1) + 0.5) / (ends.shape[1] + 1)
+    result: np.ndarray = ((ends <= maximum).sum(1) + 0.5) / (ends.shape[1] + 1)
+    return result
 
 
 def _order(ends: np.ndarray, level: float) -> np.ndarray:
-    """The order statistic that a new value stays below with probability `level`; the outermost at most."""
+    """What a new value stays below with probability `level`, between order statistics; the outermost at most."""
     num = ends.shape[1]
-    rank = np.ceil(level * (num + 1) - 1e-9) if level >= 0.5 else np.floor(level * (num + 1) + 1e-9)
-    return ends[:, int(np.clip(rank, 1, num)) - 1]
+    rank = float(np.clip(level * (num + 1), 1, num)) - 1
+    below = int(rank)
+    above = min(below + 1, num - 1)
+    result: np.ndarray = ends[:, below] + (rank - below) * (ends[:, above] - ends[:, below])
+    return result

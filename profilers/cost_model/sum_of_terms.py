@@ -55,7 +55,8 @@ def predict_sum(encoded: Encoded, coefficients: Sequence[np.ndarray]) -> np.ndar
     total = sum(
         variant.values @ np.asarray(beta).T for variant, beta in zip(encoded.variants, coefficients, strict=True)
     )
-    return np.maximum(total, 0.02)
+    result: np.ndarray = np.maximum(total, 0.02)
+    return result
 
 
 def _fit_variant(variant: Variant, y: np.ndarray, used: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,50 @@
+"""`nas bench predictors TABLE`: the cost model against published latency tables and trivial baselines."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+SAMPLES = (10, 20, 50, 100)
+QUICK_SAMPLES = (10, 20, 50)
+QUICK_SEEDS = 2
+
+
+def predictors(
+    table: Annotated[Path, typer.Argument(help="CSV file, may be .gz: an architecture a row, latencies in ms.")],
+    device: Annotated[list[str] | None, typer.Option(help="Only this column; may be given several times.")] = None,
+    samples: Annotated[list[int] | None, typer.Option(help="Size of a fit; may be given several times.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Fits of each size and device.")] = 10,
+    selection: Annotated[str, typer.Option(help="random, or informative: as `nas calibrate` chooses.")] = "random",
+    transfer_from: Annotated[str | None, typer.Option(help="Few-shot: this column's model helps the others.")] = None,
+    architecture: Annotated[list[str] | None, typer.Option(help="Column that describes an architecture.")] = None,
+    latency: Annotated[list[str] | None, typer.Option(help="Column of latencies in ms.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write a picture (PNG).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for predictors.csv.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="2 seeds, up to 50 samples: coarse.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Fit the cost model to few rows of a table of latencies, and compare what it says of the others."""
+    from nas.bench.predictors import Replay, replay, save_plot
+    from nas.bench.tables import load_table
+    from nas.cli.bench import deliver
+    from nas.errors import NasError
+
+    if selection not in ("random", "informative"):
+        raise NasError(f"--selection {selection!r} is unknown; allowed: random, informative")
+    chosen: Literal["random", "informative"] = "informative" if selection == "informative" else "random"
+    what = Replay(
+        devices=tuple(device or ()),
+        num_samples=tuple(samples or (QUICK_SAMPLES if quick else SAMPLES)),
+        num_seeds=QUICK_SEEDS if quick else seeds,
+        selection=chosen,
+        transfer_from=transfer_from,
+    )
+    loaded = load_table(table, architecture=architecture, latencies=latency)
+    result = replay(loaded, what, is_quick=quick, on_progress=lambda name: print(f"fitting {name}", file=sys.stderr))
+    if plot is not None:
+        save_plot(result, plot)
+    deliver(result, as_json=as_json, out=out)
