@@ -142,6 +142,12 @@ class TuningDatabase:
             count: int = self._connection.execute("SELECT count(*) FROM kernels").fetchone()[0]
         return count
 
+    def num_trials(self) -> int:
+        """Schedules tried so far, over all kernels."""
+        with self._explaining():
+            count: int = self._connection.execute("SELECT coalesce(sum(num_trials), 0) FROM kernels").fetchone()[0]
+        return count
+
     def _create(self, meta: dict[str, str]) -> None:
         with self._writing():
             self._connection.execute("CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
