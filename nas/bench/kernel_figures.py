@@ -26,6 +26,8 @@ class NetworkResult:
         torch: the baselines; None when left out.
         compile_known_s: export to library with every kernel in the database.
         tuned_coverage: share of its operations in kernels with a record.
+        bandwidth_share: of a decode step: bytes of its weights over its latency over the memory's measured
+            bandwidth; None for others.
         kernels: each kernel's share and distance to the roofline.
     """
 
@@ -34,6 +36,7 @@ class NetworkResult:
     torch: TorchTimes | None
     compile_known_s: float
     tuned_coverage: float
+    bandwidth_share: float | None
     kernels: tuple[KernelShare, ...]
 
     def ratio(self, other: str) -> float | None:
@@ -72,6 +75,7 @@ def figures(
         "compile_known_s": _median([result.compile_known_s for result in results]),
         "share_of_tuned_from_start": _median(start),
         "roofline_share": _median([roofline_share(result.kernels) for result in results if result.kernels]),
+        "bandwidth_share": _median([share for result in results if (share := result.bandwidth_share) is not None]),
         "num_disturbed": float(sum(result.disturbed_because is not None for result in results)),
     }
 
@@ -96,6 +100,7 @@ def _network_row(result: NetworkResult) -> dict[str, Cell]:
         "compile_known_s": result.compile_known_s,
         "tuned_coverage": result.tuned_coverage,
         "roofline_share": roofline_share(result.kernels) if result.kernels else None,
+        "bandwidth_share": result.bandwidth_share,
         "disturbed_because": result.disturbed_because,
         "torch_missing_because": None if result.torch is None else "; ".join(result.torch.missing_because.values()),
     }

@@ -12,10 +12,10 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from nas.bench import kernel_costs
-from nas.bench.contenders import BenchError, compile_tvm, export_for_onnxruntime, time_in_turn
+from nas.bench import decode_model, kernel_costs
+from nas.bench.contenders import TRIES, BenchError, compile_tvm, export_for_onnxruntime, time_in_turn
 from nas.bench.kernel_costs import KernelCost
 from nas.bench.kernel_figures import ORT, START, TVM, NetworkResult, figures, rows
 from nas.bench.result import BenchResult
@@ -48,7 +48,8 @@ class KernelBench:
     """What is compared and how hard it is looked at.
 
     Attributes:
-        image: channels, height, width.
+        model: `vision`, candidates of conv_attention; or `decode`, the one of `nas.bench.decode_model`.
+        image: channels, height, width; of vision.
         num_candidates, num_reuse: the first of the seeded candidates that are timed, and whose kernels are
             listed for their reuse; 0 leaves that out.
         num_trials: schedules tried for each heavy kernel.
@@ -57,6 +58,7 @@ class KernelBench:
         is_quick: see `BenchResult`.
     """
 
+    model: Literal["vision", "decode"] = "vision"
     image: tuple[int, int, int] = (1, 8, 8)
     num_candidates: int = 8
     num_reuse: int = 40
@@ -66,6 +68,11 @@ class KernelBench:
     has_torch_compile: bool = True
     has_start: bool = True
     is_quick: bool = False
+
+    @property
+    def phase(self) -> str:
+        """Entry point that is compiled and timed."""
+        return "infer" if self.model == "vision" else decode_model.PHASE
 
     @property
     def protocol(self) -> MeasureProtocol:
@@ -148,8 +155,8 @@ def run_kernels(
     Raises:
         BenchError: a candidate does not compile or does not run.
     """
-    own = folder / f"kernels-trials-{bench.num_trials}-threads-{bench.num_threads}"
-    start = folder / f"kernels-start-threads-{bench.num_threads}"
+    own = folder / f"kernels-{bench.model}-trials-{bench.num_trials}-threads-{bench.num_threads}"
+    start = folder / f"kernels-{bench.model}-start-threads-{bench.num_threads}"
     for each in (own, start) if is_fresh else ():
         shutil.rmtree(each, ignore_errors=True)
     own.mkdir(parents=True, exist_ok=True)
@@ -166,7 +173,7 @@ def run_kernels(
         note=note,
     )
     try:
-        chosen = candidates(bench.image, max(bench.num_candidates, bench.num_reuse))
+        chosen = _chosen(run)
         networks = _tune(run, chosen[: bench.num_candidates])
         networks += [_kernels(run, candidate) for candidate in chosen[bench.num_candidates : bench.num_reuse]]
         reuse = kernel_costs.reuse(networks, NUM_FIRST)
@@ -185,12 +192,23 @@ def run_kernels(
     )
 
 
+def _chosen(run: _Run) -> list[Candidate]:
+    """The candidates; workers learn to build the decode step first."""
+    if run.bench.model == "vision":
+        return candidates(run.bench.image, max(run.bench.num_candidates, run.bench.num_reuse))
+    for compiler in (run.compiler, run.starter):
+        if compiler is not None:
+            compiler.run(decode_model.install)
+    run.torch_pool.run(decode_model.install, timeout_s=_TORCH_TIMEOUT_S)
+    return [decode_model.candidate()]
+
+
 def _tune(run: _Run, chosen: Sequence[Candidate]) -> list[tuple[KernelCost, ...]]:
     """Tunes what the candidates need, and lists their kernels."""
     networks = []
     for number, candidate in enumerate(chosen, start=1):
         before = run.compiler.database.num_trials()
-        compiled = compile_tvm(run.compiler, candidate, "infer")
+        compiled = compile_tvm(run.compiler, candidate, run.bench.phase)
         num_trials = run.compiler.database.num_trials() - before
         if num_trials:
             run.spent.add(num_trials, compiled.tune_s)
@@ -222,7 +240,7 @@ def _kernels(run: _Run, candidate: Candidate) -> tuple[KernelCost, ...]:
 def _request(run: _Run, candidate: Candidate) -> CompileRequest:
     return CompileRequest(
         candidate_json=candidate.canonical_json(),
-        phase="infer",
+        phase=run.bench.phase,
         weights=None,
         seed=0,
         target=run.profiler.device().target,
@@ -239,18 +257,19 @@ def _peaks(run: _Run) -> DevicePeaks:
 
 
 def _network(run: _Run, candidate: Candidate, costs: Sequence[KernelCost], *, is_first: bool) -> NetworkResult:
-    compiled = compile_tvm(run.compiler, candidate, "infer")
+    compiled = compile_tvm(run.compiler, candidate, run.bench.phase)
     folder = run.folder / "onnx" / candidate.candidate_id
     artifacts = {
         TVM: compiled.artifact,
-        ORT: export_for_onnxruntime(run.compiler, candidate, "infer", run.bench.num_threads, folder),
+        ORT: export_for_onnxruntime(run.compiler, candidate, run.bench.phase, run.bench.num_threads, folder),
     }
     if run.starter is not None:
-        artifacts[START] = compile_tvm(run.starter, candidate, "infer").artifact
+        artifacts[START] = compile_tvm(run.starter, candidate, run.bench.phase).artifact
     if is_first:
         _compile_known_s(run, candidate)  # the worker's first one imports torch and TVM
     compile_known_s = _compile_known_s(run, candidate)
-    timed = time_in_turn(run.profiler, artifacts, run.bench.protocol, run.note)
+    tries = 1 if run.bench.is_quick else TRIES
+    timed = time_in_turn(run.profiler, artifacts, run.bench.protocol, run.note, tries)
     assert run.peaks is not None
     return NetworkResult(
         name=candidate.candidate_id,
@@ -258,13 +277,23 @@ def _network(run: _Run, candidate: Candidate, costs: Sequence[KernelCost], *, is
         torch=_torch(run, candidate) if run.bench.has_torch else None,
         compile_known_s=compile_known_s,
         tuned_coverage=compiled.artifact.tuned_coverage or 0.0,
+        bandwidth_share=_bandwidth_share(run, timed[TVM].latency_ms),
         kernels=kernel_costs.shares(costs, run.compiler.database.get(cost.key for cost in costs), run.peaks),
     )
 
 
+def _bandwidth_share(run: _Run, latency_ms: float) -> float | None:
+    """Share of the memory's bandwidth: a decode step reads every weight once, and that is its floor."""
+    assert run.peaks is not None
+    if run.bench.model != "decode":
+        return None
+    num_bytes = decode_model.num_weight_bytes()
+    return num_bytes / (latency_ms / 1e3) / run.peaks.bandwidth(num_bytes)
+
+
 def _compile_known_s(run: _Run, candidate: Candidate) -> float:
     """Seconds to compile other weights of the candidate: all kernels are known, nothing else is."""
-    compiled = compile_tvm(run.compiler, candidate, "infer", seed=1)
+    compiled = compile_tvm(run.compiler, candidate, run.bench.phase, seed=1)
     if compiled.artifact.folder.is_dir():
         shutil.rmtree(compiled.artifact.folder)  # so that the next run compiles it again
     return compiled.compile_s

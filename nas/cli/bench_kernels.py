@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -10,10 +11,21 @@ import typer
 
 from nas.cli.spaces import parse_image
 
-DEFAULT_TRIALS, QUICK_TRIALS = 64, 2
+DEFAULT_TRIALS, QUICK_TRIALS = 64, 1
+NUM_REUSE = 40
+
+
+class Model(StrEnum):
+    """What is compiled."""
+
+    VISION = "vision"
+    DECODE = "decode"
 
 
 def kernels(
+    model: Annotated[
+        Model, typer.Option(help="Candidates of conv_attention, or a language decode step of 27 million parameters.")
+    ] = Model.VISION,
     size: Annotated[str, typer.Option("--input", help="Image as CHANNELSxHEIGHTxWIDTH.")] = "1x8x8",
     candidates: Annotated[int, typer.Option(min=1, help="How many of the seeded candidates to time.")] = 8,
     trials: Annotated[int, typer.Option(min=0, help="Schedules tried for each heavy kernel.")] = DEFAULT_TRIALS,
@@ -38,13 +50,15 @@ def kernels(
     from nas.report.atomic import write_atomic
     from profilers.lock import state_folder
 
+    is_vision = model is Model.VISION
     bench = KernelBench(
-        image=parse_image(size), num_candidates=candidates, num_trials=trials, num_threads=threads,
+        model=model.value, image=parse_image(size), num_trials=trials, num_threads=threads,
+        num_candidates=candidates if is_vision else 1, num_reuse=NUM_REUSE if is_vision else 0,
         has_torch=with_torch, has_torch_compile=with_torch, has_start=with_start,
     )  # fmt: skip
     if quick:
         bench = replace(
-            bench, num_candidates=min(candidates, 2), num_reuse=0, num_trials=min(trials, QUICK_TRIALS),
+            bench, num_candidates=min(bench.num_candidates, 2), num_reuse=0, num_trials=min(trials, QUICK_TRIALS),
             has_torch_compile=False, has_start=False, is_quick=True,
         )  # fmt: skip
     console = Console(stderr=True, highlight=False, soft_wrap=True)
