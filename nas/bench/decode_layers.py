@@ -8,9 +8,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from nas.bench.decode_model import HEAD_CHANNELS, HIDDEN, LAYERS, NUM_GROUPS, NUM_HEADS, TAPS, VOCABULARY, WIDTH
+from nas.bench.decode_model import (
+    CACHE_TOKENS,
+    HEAD_CHANNELS,
+    HIDDEN,
+    LAYERS,
+    NUM_GROUPS,
+    NUM_HEADS,
+    TAPS,
+    VOCABULARY,
+    WIDTH,
+)
 
 _EPSILON = 1e-5
+CACHE_SHAPE = (NUM_GROUPS, CACHE_TOKENS, HEAD_CHANNELS)
 
 
 class RmsNorm(nn.Module):
@@ -110,11 +121,14 @@ class DecodeStep(nn.Module):
         for index, kind in enumerate(LAYERS):
             normed = self.norms[2 * index](x)
             if kind == "conv":
-                mixed, state = self.mixers[index](normed, conv_state[len(convs)])
+                place = len(convs)
+                state_ck = conv_state[place : place + 1].reshape(WIDTH, TAPS - 1)
+                mixed, state = self.mixers[index](normed, state_ck)
                 convs.append(state)
             else:
                 place = len(new_keys)
-                mixed, key, value = self.mixers[index](normed, cosine, sine, mask, keys[place], values[place])
+                caches = [cache[place : place + 1].reshape(CACHE_SHAPE) for cache in (keys, values)]
+                mixed, key, value = self.mixers[index](normed, cosine, sine, mask, *caches)
                 new_keys.append(key)
                 new_values.append(value)
             x = x + mixed
