@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from nas.compile import kernel_tuner
@@ -42,6 +43,15 @@ class TuningReport:
     duration_s: float
 
 
+def _prepare(num_threads: int) -> None:
+    """A worker's first act: TVM's runtime reads the variable when its thread pool starts.
+
+    In the worker, not in the process that starts it: that one may have tuners for several numbers of threads.
+    """
+    os.environ["TVM_NUM_THREADS"] = str(num_threads)
+    kernel_tuner.prepare_worker()
+
+
 class KernelTuner:
     """Long-lived tuning workers for one target."""
 
@@ -59,9 +69,7 @@ class KernelTuner:
         self._device_id = device_id
         self._num_trials = num_trials
         self._trial_timeout_s = trial_timeout_s
-        # Read by TVM's runtime when its thread pool starts, so before any worker does.
-        os.environ["TVM_NUM_THREADS"] = str(num_threads)
-        self._pool: WorkerPool[TuningResult] = WorkerPool(num_workers, initializer=kernel_tuner.prepare_worker)
+        self._pool: WorkerPool[TuningResult] = WorkerPool(num_workers, initializer=partial(_prepare, num_threads))
 
     def tune(
         self,
