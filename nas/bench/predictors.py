@@ -119,7 +119,9 @@ def _replay_device(table: Table, encoded: Encoded, device: str, what: Replay) ->
     mine = encoded.take(column.rows)
     helped = None
     if what.transfer_from not in (None, device):
-        helped = with_other_device(mine, _other_device(encoded, table.devices[str(what.transfer_from)]).predict(mine).latency_ms)
+        helped = with_other_device(
+            mine, _other_device(encoded, table.devices[str(what.transfer_from)]).predict(mine).latency_ms
+        )
     for num in what.num_samples:
         for seed in range(what.num_seeds):
             generator = np.random.default_rng([num, seed])
@@ -141,7 +143,14 @@ def _other_device(encoded: Encoded, column: Column) -> CostModel:
 
 
 def _row(
-    device: str, num: int, seed: int, predictor: str, encoded: Encoded, measured: np.ndarray, fit: np.ndarray, test: np.ndarray
+    device: str,
+    num: int,
+    seed: int,
+    predictor: str,
+    encoded: Encoded,
+    measured: np.ndarray,
+    fit: np.ndarray,
+    test: np.ndarray,
 ) -> Row:
     from scipy.stats import kendalltau, spearmanr
 
@@ -170,7 +179,8 @@ def _row(
 
 def _baseline(fit: Encoded, measured: np.ndarray, tested: Encoded, name: BaselineName) -> np.ndarray:
     coefficients = baselines.fit_baseline(baselines.baseline_values(fit, name), measured / np.median(measured), name)
-    return np.median(measured) * baselines.predict_baseline(tested, coefficients, name)
+    predicted: np.ndarray = np.median(measured) * baselines.predict_baseline(tested, coefficients, name)
+    return predicted
 
 
 FIGURES = ("spearman", "kendall", "within5", "within10", "mape", "coverage90", "violations", "admitted")
@@ -192,7 +202,9 @@ def figures(rows: Sequence[Row], num_dropped: dict[str, int]) -> dict[str, Figur
     }
     result["by_predictor"] = {
         predictor: {
-            f"{name}_n{num}": _mean_of_devices(rows, reported, num, name, predictor) for num in sizes for name in FIGURES
+            f"{name}_n{num}": _mean_of_devices(rows, reported, num, name, predictor)
+            for num in sizes
+            for name in FIGURES
         }
         for predictor in predictors
     }
@@ -235,7 +247,8 @@ def save_plot(result: BenchResult, path: Path) -> None:
                 mine = [row for row in rows if row["device"] == device and row["predictor"] == predictor]
                 sizes = sorted({int(str(row["num_samples"])) for row in mine})
                 means = [
-                    float(np.mean([float(str(row[name])) for row in mine if row["num_samples"] == size])) for size in sizes
+                    float(np.mean([float(str(row[name])) for row in mine if row["num_samples"] == size]))
+                    for size in sizes
                 ]
                 axis.plot(sizes, means, marker="o", label=predictor)
             axis.set_xscale("log")

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    from nas.bench.result import BenchResult, Cell
 
 SAMPLES = (10, 20, 50, 100)
 QUICK_SAMPLES = (10, 20, 50)
 QUICK_SEEDS = 2
+SHOWN = ("spearman", "kendall", "within5", "within10", "mape", "coverage90", "violations", "admitted")
 
 
 def predictors(
@@ -47,4 +52,42 @@ def predictors(
     result = replay(loaded, what, is_quick=quick, on_progress=lambda name: print(f"fitting {name}", file=sys.stderr))
     if plot is not None:
         save_plot(result, plot)
-    deliver(result, as_json=as_json, out=out)
+    if not as_json:
+        print_table(result)
+    if as_json or out is not None:
+        deliver(result, as_json=as_json, out=out)
+
+
+def print_table(result: BenchResult) -> None:
+    """One line a device, size and predictor: means over seeds, to stdout."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table as Grid
+
+    if result.is_quick:
+        print("quick run: these figures are coarse")
+    grid = Grid(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    columns = ("device", "n", "predictor", *SHOWN)
+    for column in columns:
+        grid.add_column(column, justify="left" if column in ("device", "predictor") else "right", no_wrap=True)
+    groups: dict[tuple[str, str, str], list[Mapping[str, Cell]]] = {}
+    for row in result.rows:
+        groups.setdefault((str(row["device"]), str(row["num_samples"]), str(row["predictor"])), []).append(row)
+    for group, rows in groups.items():
+        grid.add_row(*group, *(_mean_text([row[name] for row in rows]) for name in SHOWN))
+    Console(width=140).print(grid)
+    dropped = result.figures["dropped_values"]
+    assert isinstance(dropped, Mapping)
+    for device, count in dropped.items():
+        if count:
+            print(f"{device}: {count:.0f} values dropped: empty, not finite, zero or negative")
+
+
+def _mean_text(values: list[Cell]) -> str:
+    """A mean for people; empty when there is nothing.
+
+    >>> _mean_text([0.5, None, 1.0]), _mean_text([None])
+    ('0.750', '')
+    """
+    known = [float(value) for value in values if value is not None]
+    return f"{sum(known) / len(known):.3f}" if known else ""
