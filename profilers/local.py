@@ -98,28 +98,40 @@ class LocalProfiler:
         return self.measure_interleaved([artifact], protocol)[0]
 
     def measure_interleaved(
-        self, artifacts: Sequence[Artifact], protocol: MeasureProtocol
+        self,
+        artifacts: Sequence[Artifact],
+        protocol: MeasureProtocol,
+        *,
+        parity_tolerances: Sequence[float] | None = None,
     ) -> list[Measurement | ProfileFailure]:
         """Measures several artifacts in rounds, one fresh process of each a round.
 
         What drifts over minutes then falls on all of them alike; `statistics.compare` pairs their
         rounds. When one comes out rejected, all are measured once more.
 
+        Args:
+            artifacts: in the order of the result.
+            protocol: the same for all.
+            parity_tolerances: one for each; None is the profiler's own for all.
+
         Returns:
             For each artifact its measurement, which may carry `rejected_because`, or the failure.
         """
+        tolerances = parity_tolerances or [self._parity_tolerance] * len(artifacts)
         try:
             with device_lock(
                 self._device.id, timeout_s=self._lock_timeout_s, folder=self._folder, on_wait=self._on_wait
             ):
-                results = self._run(artifacts, protocol)
+                results = self._run(artifacts, protocol, tolerances)
                 if any(isinstance(result, Measurement) and result.rejected_because for result in results):
-                    results = self._run(artifacts, protocol)
+                    results = self._run(artifacts, protocol, tolerances)
                 return results
         except DeviceBusyError as error:
             return [ProfileFailure(kind="device_busy", reason=str(error)) for _ in artifacts]
 
-    def _run(self, artifacts: Sequence[Artifact], protocol: MeasureProtocol) -> list[Measurement | ProfileFailure]:
+    def _run(
+        self, artifacts: Sequence[Artifact], protocol: MeasureProtocol, tolerances: Sequence[float]
+    ) -> list[Measurement | ProfileFailure]:
         start, device = time.monotonic(), self.device()
         busy = wait_until_quiet(device.cores, timeout_s=self._quiet_timeout_s)
         before = [*conditions_before(device.cores[0]), ("busy_before", f"{busy:.2f}")]
@@ -129,7 +141,7 @@ class LocalProfiler:
             if round_number >= protocol.num_processes and not any(_wants_more(gathered[i], protocol) for i in going):
                 break
             for i in going:
-                answer = self._process(artifacts[i], protocol, device)
+                answer = self._process(artifacts[i], protocol, device, tolerances[i])
                 if isinstance(answer, ProfileFailure):
                     gathered[i].failure = answer
                 else:
@@ -162,7 +174,7 @@ class LocalProfiler:
         return footprint_bytes(artifact.model_bytes, cache_bytes(device.cores[0], 2) or _USUAL_L2_BYTES)
 
     def _process(
-        self, artifact: Artifact, protocol: MeasureProtocol, device: DeviceSpec
+        self, artifact: Artifact, protocol: MeasureProtocol, device: DeviceSpec, parity_tolerance: float
     ) -> dict[str, Any] | ProfileFailure:
         job = {
             "artifact": str(artifact.folder.resolve()),
@@ -170,7 +182,7 @@ class LocalProfiler:
             "runtime": find_runtime(artifact.runtime, self._runtimes),
             "cores": list(device.cores),
             "num_threads": device.num_threads,
-            "parity_tolerance": self._parity_tolerance,
+            "parity_tolerance": parity_tolerance,
             "footprint": self._footprint(artifact, device),
             "protocol": asdict(protocol),
             "started_s": time.monotonic(),

@@ -101,6 +101,7 @@ class Measurement:
         rejected_because: why this number must not be used; None when it may.
         duration_s: wall clock spent.
         conditions: (name, value) of the surroundings: load, frequency, sandbox, canary baseline, ...
+        energy_mj: energy of one inference, the whole processor package's; None where it cannot be read.
     """
 
     artifact_digest: str
@@ -119,6 +120,7 @@ class Measurement:
     rejected_because: str | None
     duration_s: float
     conditions: tuple[tuple[str, str], ...] = ()
+    energy_mj: float | None = None
 
     @property
     def half_width(self) -> float:
@@ -143,7 +145,8 @@ class Measurement:
         try:
             if data["format"] != _FORMAT:
                 raise ProfilerError(f"measurement of format {data['format']!r}; this version reads {_FORMAT}")
-            values = {name: data[name] for name in _MEASUREMENT_FIELDS}
+            # Measurements of studies that began before there was energy have none.
+            values = {name: data[name] for name in _MEASUREMENT_FIELDS if name in data or name != "energy_mj"}
             unknown = sorted(set(data) - set(values) - {"format"})
             if unknown:
                 raise ProfilerError(f"measurement: unknown keys {unknown}; allowed: {sorted(values)}")

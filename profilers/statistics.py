@@ -20,6 +20,10 @@ MAX_DROPPED_SHARE = 0.2
 
 NUM_RESAMPLES = 2000
 
+DEFAULT_NOISE_FLOOR = 0.01
+"""Relative gap below which no difference counts on a device that was not enrolled (protocol v1, step
+10: the largest floor that an A/A gate lets pass)."""
+
 # 97.5% quantiles of Student's t for 1 to 10 degrees of freedom (Abramowitz and Stegun, table 26.10).
 _T975 = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
 _Z975 = 1.959963984540054

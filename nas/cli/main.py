@@ -12,7 +12,7 @@ import traceback
 
 import typer
 
-from nas.cli import bench, init, search, spaces
+from nas.cli import bench, init, profile, search, spaces
 from nas.errors import NasError
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("search")(search.search)
+app.command("profile")(profile.profile)
 app.command("spaces")(spaces.spaces)
 app.command("init")(init.init)
 app.add_typer(bench.app, name="bench")

@@ -36,11 +36,18 @@ def lower(program: torch.export.ExportedProgram, target: tvm.target.Target) -> t
     Returns:
         A module whose `main` takes the phase's inputs only: weights are constants inside.
     """
-    import tvm
-    from tvm import relax
     from tvm.relax.frontend.torch import from_exported_program
 
-    module = from_exported_program(program, keep_params_as_input=False, unwrap_unit_return_tuple=True)
+    return lower_module(
+        from_exported_program(program, keep_params_as_input=False, unwrap_unit_return_tuple=True), target
+    )
+
+
+def lower_module(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
+    """The same for a module that a frontend has imported, with static shapes and constant weights."""
+    import tvm
+    from tvm import relax
+
     passes = relax.transform
     with target, tvm.transform.PassContext(opt_level=3):
         module = tvm.transform.Sequential([passes.DecomposeOpsForInference(), passes.CanonicalizeBindings()])(module)

@@ -20,6 +20,7 @@ from nas.compile.compile_worker import BuiltFiles, CompilePlan, CompileRequest
 from nas.compile.database import KernelRecord, TuningDatabase
 from nas.compile.kernels import KernelTask, tuned_coverage
 from nas.compile.lowering import PIPELINE_VERSION
+from nas.compile.onnx_import import OnnxRequest
 from nas.compile.tuning import KernelTuner, TuningReport
 from nas.compile.workers import WorkerFailure, WorkerPool
 from profilers.artifact import Artifact, ArtifactError, hash_file
@@ -109,7 +110,6 @@ class TvmCompiler:
         on_progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
     ) -> Compiled | CompileFailure:
         """The artifact of one candidate and phase, from the cache where nothing has changed."""
-        clock = _Stopwatch()
         request = CompileRequest(
             candidate_json=candidate.canonical_json(),
             phase=phase,
@@ -117,6 +117,27 @@ class TvmCompiler:
             seed=seed,
             target=self._device.target,
         )
+        return self._produce(candidate.candidate_id, request, on_progress)
+
+    def compile_onnx(
+        self,
+        model: Path,
+        arrays: Path,
+        candidate_id: str,
+        *,
+        on_progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+    ) -> Compiled | CompileFailure:
+        """The artifact of an ONNX model with fixed shapes; see `OnnxRequest` for the files.
+
+        Kernels come from the same database as those of candidates, and go into it.
+        """
+        request = OnnxRequest(model=str(model), arrays=str(arrays), target=self._device.target)
+        return self._produce(candidate_id, request, on_progress)
+
+    def _produce(
+        self, candidate_id: str, request: CompileRequest | OnnxRequest, on_progress: Callable[[str, int, int], None]
+    ) -> Compiled | CompileFailure:
+        clock = _Stopwatch()
         identity = self._identity(request)
         tasks = self._known_plan(identity)
         if tasks is not None:
@@ -136,7 +157,7 @@ class TvmCompiler:
                 planned.tasks, self.database, lambda done, total: on_progress("tune", done, total)
             )
         with clock.measuring("compile"):
-            return self._build(candidate, request, identity, planned.tasks, report, clock)
+            return self._build(candidate_id, request, identity, planned.tasks, report, clock)
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Runs another job of `nas.compile` in the compile worker; a failure is a `WorkerFailure`."""
@@ -150,8 +171,8 @@ class TvmCompiler:
 
     def _build(
         self,
-        candidate: Candidate,
-        request: CompileRequest,
+        candidate_id: str,
+        request: CompileRequest | OnnxRequest,
         identity: str,
         tasks: tuple[KernelTask, ...],
         report: TuningReport,
@@ -172,7 +193,7 @@ class TvmCompiler:
             return clock.failure(f"building the library: {built.reason}")
         assert isinstance(built, BuiltFiles)
         coverage = tuned_coverage(tasks, frozenset(records))
-        artifact = self._artifact(candidate.candidate_id, request, folder, built, coverage)
+        artifact = self._artifact(candidate_id, request, folder, built, coverage)
         artifact.save()
         folder.chmod(0o755)  # mkdtemp's 0700 would keep it from the unprivileged user who measures
         final = self._folder(identity, records)
@@ -183,7 +204,12 @@ class TvmCompiler:
         return self._compiled(Artifact.load(final), report.num_kernels, report.num_known, clock)
 
     def _artifact(
-        self, candidate_id: str, request: CompileRequest, folder: Path, built: BuiltFiles, coverage: float
+        self,
+        candidate_id: str,
+        request: CompileRequest | OnnxRequest,
+        folder: Path,
+        built: BuiltFiles,
+        coverage: float,
     ) -> Artifact:
         return Artifact(
             folder=folder,
@@ -210,14 +236,18 @@ class TvmCompiler:
             compile_s=clock.elapsed("compile"),
         )
 
-    def _identity(self, request: CompileRequest) -> str:
+    def _identity(self, request: CompileRequest | OnnxRequest) -> str:
         content = dataclasses.asdict(request) | {
-            "weights": None if request.weights is None else hash_file(Path(request.weights)),
             "tvm": self._tvm_version,
             "torch": importlib.metadata.version("torch"),
             "pipeline": PIPELINE_VERSION,
             "num_threads": self._device.num_threads,
         }
+        hashes = compile_worker.content_hashes(request)
+        if isinstance(request, OnnxRequest):
+            content["model"], content["arrays"] = hashes
+        else:
+            content["weights"] = hashes[0] if hashes else None
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def _folder(self, identity: str, records: dict[str, KernelRecord]) -> Path:
