@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from profilers.artifact import Artifact
-from profilers.canary import CanaryHistory, CanaryReading, drift_cause, footprint_bytes, worst_drift
+from profilers.canary import CanaryBaseline, CanaryHistory, CanaryReading, drift_cause, footprint_bytes, worst_drift
 from profilers.device import DeviceSpec, local_device
 from profilers.errors import ProfileFailure, ProfilerError
 from profilers.host import cache_bytes
@@ -206,7 +206,8 @@ def judge(
 ) -> Measurement | ProfileFailure:
     """Turns what the processes said into a measurement, with the reason when it must not be used."""
     baseline = history.baseline([reading for readings in gathered.readings for reading in readings])
-    blocks = drop_disturbed(_drop_drifted(gathered, baseline), protocol.min_cpu_over_wall)
+    # Too little processor time first: it says what happened, and slows the canaries as well.
+    blocks = _drop_drifted(gathered, baseline, drop_disturbed(gathered.blocks, protocol.min_cpu_over_wall))
     answers = gathered.answers
     found = [reason for answer in answers for reason in answer["disturbances"]]
     reason = reject_for_drops(blocks) or (found[0] if found else None)
@@ -260,8 +261,8 @@ def _around(gathered: Gathered) -> list[list[CanaryReading]]:
     return [[readings[k], readings[k + 1]] for readings in gathered.readings for k in range(len(readings) - 1)]
 
 
-def _drop_drifted(gathered: Gathered, baseline: CanaryReading) -> list[Block]:
-    return [
-        replace(block, dropped_because=drift_cause(around, baseline))
-        for block, around in zip(gathered.blocks, _around(gathered), strict=True)
-    ]
+def _drop_drifted(gathered: Gathered, baseline: CanaryBaseline, blocks: Sequence[Block]) -> tuple[Block, ...]:
+    return tuple(
+        replace(block, dropped_because=block.dropped_because or drift_cause(around, baseline))
+        for block, around in zip(blocks, _around(gathered), strict=True)
+    )

@@ -44,7 +44,7 @@ def profile(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Measure a network on this machine: latency with its interval, memory, size."""
-    from nas.profile.report import print_report, to_json
+    from nas.profile.report import report_lines, to_json
     from nas.profile.targets import find_target, parse_shapes
 
     names = _names(target, compare)
@@ -59,7 +59,7 @@ def profile(
     if as_json:
         print(json.dumps(to_json(report)))
     else:
-        print_report(report)
+        print("\n".join(report_lines(report)))
     failures = [f"{each.label}: {each.failure}" for each in report.profiles if each.failure is not None]
     if failures:
         print(f"not measured: {failures[-1]}", file=sys.stderr)

@@ -169,7 +169,7 @@ def _import(
     target = _target(request.target)
     if isinstance(request, OnnxRequest):
         imported, answers, specs = import_onnx(request)
-        return lower_module(imported, target), answers, specs
+        return lower_module(imported, target, must_convert_layout=False), answers, specs
     reference, inputs = reference_of(request)
     return lower(export_program(reference), target), reference, inputs
 

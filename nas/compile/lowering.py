@@ -43,8 +43,15 @@ def lower(program: torch.export.ExportedProgram, target: tvm.target.Target) -> t
     )
 
 
-def lower_module(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
-    """The same for a module that a frontend has imported, with static shapes and constant weights."""
+def lower_module(module: tvm.IRModule, target: tvm.target.Target, *, must_convert_layout: bool = True) -> tvm.IRModule:
+    """The same for a module that a frontend has imported, with static shapes and constant weights.
+
+    Args:
+        module: with a `main` that takes the phase's inputs.
+        target: see `lower`.
+        must_convert_layout: False keeps a model channels first whose operators the layout pass
+            cannot carry (it fails on the five-dimensional shuffles of ShuffleNet).
+    """
     import tvm
     from tvm import relax
 
@@ -52,7 +59,12 @@ def lower_module(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModul
     with target, tvm.transform.PassContext(opt_level=3):
         module = tvm.transform.Sequential([passes.DecomposeOpsForInference(), passes.CanonicalizeBindings()])(module)
         module = simplify(module)
-        module = tvm.transform.Sequential([passes.ConvertLayout(CONVOLUTION_LAYOUT), passes.Normalize()])(module)
+        convert = tvm.transform.Sequential([passes.ConvertLayout(CONVOLUTION_LAYOUT), passes.Normalize()])
+        try:
+            module = convert(module)
+        except tvm.error.InternalError:
+            if must_convert_layout:
+                raise
         module = simplify(module)
         module = tvm.transform.Sequential(
             [

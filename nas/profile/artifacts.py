@@ -108,7 +108,7 @@ class ArtifactMaker:
         if precision == FLOAT32:
             return Artifact.load(Path(prepared.artifact_folder))
         folder = self._folder(INT8)
-        quantised = self._compiler.run(quantise, prepared.artifact_folder, str(folder))
+        quantised = self._compiler.run(quantise, prepared.artifact_folder, prepared.folded, str(folder))
         if isinstance(quantised, WorkerFailure | Refused):
             return NotMade(reason=quantised.reason)
         return Artifact.load(Path(quantised))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,7 +77,7 @@ def _prepared(path: str, shapes: Shapes, folder: str, num_threads: int) -> Prepa
     )
 
 
-def quantise(artifact_folder: str, folder: str) -> str | Refused:
+def quantise(artifact_folder: str, folded: str, folder: str) -> str | Refused:
     """Makes an int8 artifact in `folder` of a float32 one: int8 weights, activations scaled at run time.
 
     Its reference answers stay those of float32: what quantisation changes is then seen, and limited.
@@ -85,7 +86,7 @@ def quantise(artifact_folder: str, folder: str) -> str | Refused:
 
     float32 = Artifact.load(Path(artifact_folder))
     try:
-        return str(_quantised(float32, Path(folder)).folder)
+        return str(_quantised(float32, Path(folded), Path(folder)).folder)
     except ModelFileError as error:
         return Refused(reason=str(error))
     except Exception as error:  # the quantiser's own complaints are of many types
@@ -96,17 +97,18 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def _quantised(float32: Artifact, folder: Path) -> Artifact:
+def _quantised(float32: Artifact, folded: Path, folder: Path) -> Artifact:
     import numpy as np
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    from profilers.runtimes.onnxruntime import MODEL_NAME, PARITY_NAME, make_onnx_artifact
+    from profilers.runtimes.onnxruntime import PARITY_NAME, make_onnx_artifact
 
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "quantised.onnx"
-    # ConvInteger on the CPU takes unsigned weights only.
-    quantize_dynamic(float32.path(MODEL_NAME), target, weight_type=QuantType.QUInt8)
+    logging.disable(logging.WARNING)  # advice to fold the model first, which it is
+    # Of the folded model, whose weights are all constants. ConvInteger on the CPU takes unsigned ones only.
+    quantize_dynamic(folded, target, weight_type=QuantType.QUInt8)
     operators = {node.op_type for node in onnx.load(target).graph.node}
     if not any("Integer" in name or "Quantize" in name for name in operators):
         raise ModelFileError(

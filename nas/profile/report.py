@@ -67,57 +67,45 @@ def pair_json(pair: Pair) -> dict[str, Any]:
     }
 
 
-def print_report(report: ProfileReport) -> None:
-    """A table and a line for each comparison, on stdout."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    console = Console()
-    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
-    for column in ("target", "runtime", "thr.", "latency, ms", "p90", "first", "peak MB", "model MB"):
-        is_text = column in ("target", "runtime")
-        table.add_column(column, justify="left" if is_text else "right", no_wrap=column != "target", overflow="fold")
+def report_lines(report: ProfileReport) -> list[str]:
+    """Three lines a profile, and one a comparison."""
+    lines = []
     for each in report.profiles:
-        table.add_row(*map(escape, _cells(each)))
-    console.print(table)
-    for each in report.profiles:
-        if each.failure is not None:
-            console.print(f"[red]{escape(each.label)}: {escape(each.failure)}[/]", highlight=False, soft_wrap=True)
-    for pair in report.pairs:
-        console.print(escape(pair_line(pair)), highlight=False, soft_wrap=True)
+        lines += [each.label, *(f"  {line}" for line in _profile_lines(each))]
+    return lines + [pair_line(pair) for pair in report.pairs]
 
 
-def _cells(profile: Profile) -> list[str]:
-    runtime = profile.runtime if profile.precision == "float32" else f"{profile.runtime} {profile.precision}"
-    start = [profile.target, runtime, str(profile.num_threads)]
+def _profile_lines(profile: Profile) -> list[str]:
+    failure = [] if profile.failure is None else [f"NOT USABLE, {profile.failure}"]
     if not isinstance(profile.result, Measurement) or not isinstance(profile.made, Made):
-        return [*start, "none", "", "", "", ""]
-    seen = profile.result
-    mark = "" if seen.rejected_because is None else " !"
+        return failure
+    seen, artifact = profile.result, profile.made.artifact
+    processes = len({block.process for block in seen.blocks})
+    planned = profile.made.planned_memory_bytes
+    memory = f"memory   peak {seen.peak_memory_bytes / 1e6:.1f} MB"
+    if planned is not None:
+        memory += f", of which intermediate values by plan {planned / 1e6:.2f} MB"
+    checked = f"outputs  differ from the reference by at most {seen.parity_max_abs:.2g}"
+    if artifact.tuned_coverage is not None:
+        checked += f"; {artifact.tuned_coverage:.0%} of the operations in tuned kernels"
+    energy = [] if seen.energy_mj is None else [f"energy   {seen.energy_mj:.3g} mJ an inference, the whole package's"]
     return [
-        *start,
-        f"{seen.latency_ms:.4g} ±{100 * seen.half_width:.2g}%{mark}",
-        f"{seen.p90_ms:.4g}",
-        f"{seen.first_inference_ms:.4g}",
-        f"{seen.peak_memory_bytes / 1e6:.1f}",
-        f"{profile.made.artifact.model_bytes / 1e6:.2f}",
+        f"latency  {seen.latency_ms:.4g} ms, 95% {seen.lower_ms:.4g} to {seen.upper_ms:.4g}"
+        f" ({len(seen.blocks)} blocks in {processes} processes)",
+        f"         p90 {seen.p90_ms:.4g} ms, best case {seen.best_ms:.4g} ms, first run"
+        f" {seen.first_inference_ms:.4g} ms",
+        f"{memory}; model {artifact.model_bytes / 1e6:.2f} MB",
+        checked,
+        *energy,
+        *failure,
     ]
 
 
 def pair_line(pair: Pair) -> str:
     """A comparison in one line."""
     seen = pair.comparison
-    amount = f"{seen.ratio:.3f} times ({seen.lower:.3f} to {seen.upper:.3f})"
-    verdict = {
-        "faster": f"{pair.first.label} is faster",
-        "slower": f"{pair.first.label} is slower",
-        "tied": f"{pair.first.label} is tied",
-    }[seen.verdict]
-    floor = f"; gaps up to {pair.noise_floor:.1%} do not count on this device"
-    return (
-        f"{verdict} with {pair.second.label}: {amount} its latency" + floor
-        if seen.verdict == "tied"
-        else (f"{verdict} than {pair.second.label}: {amount} its latency")
-    )
+    numbers = f"{seen.ratio:.3f} of its latency ({seen.lower:.3f} to {seen.upper:.3f})"
+    if seen.verdict == "tied":
+        floor = f"gaps up to {pair.noise_floor:.1%} do not count on this device"
+        return f"{pair.first.label} is tied with {pair.second.label}: {numbers}; {floor}"
+    return f"{pair.first.label} is {seen.verdict} than {pair.second.label}: {numbers}"

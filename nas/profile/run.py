@@ -194,8 +194,19 @@ def _measure(
             options.protocol,
             parity_tolerances=[parity_tolerance(each) for _, each in ready],
         )
-        results += [(place, result) for (place, _), result in zip(ready, seen, strict=True)]
+        results += [(place, explain(made, result)) for (place, made), result in zip(ready, seen, strict=True)]
     return results
+
+
+def explain(made: Made, result: Measurement | ProfileFailure) -> Measurement | ProfileFailure:
+    """The result; where int8 changed the outputs too much, with advice that fits."""
+    if not isinstance(result, ProfileFailure) or result.kind != "outputs_differ" or made.artifact.precision != INT8:
+        return result
+    seen = result.reason.partition(";")[0]
+    return ProfileFailure(
+        kind="outputs_differ",
+        reason=f"int8 changes this model too much: {seen}; use float32, or quantise it with calibration data",
+    )
 
 
 def parity_tolerance(made: Made) -> float:
