@@ -12,7 +12,7 @@ import traceback
 
 import typer
 
-from nas.cli import bench, init, profile, search, spaces
+from nas.cli import bench, devices, doctor, init, profile, search, spaces
 from nas.errors import NasError
 
 app = typer.Typer(
@@ -25,6 +25,8 @@ app = typer.Typer(
 )
 app.command("search")(search.search)
 app.command("profile")(profile.profile)
+app.command("doctor")(doctor.doctor)
+app.command("devices")(devices.devices)
 app.command("spaces")(spaces.spaces)
 app.command("init")(init.init)
 app.add_typer(bench.app, name="bench")

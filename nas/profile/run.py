@@ -17,7 +17,7 @@ from profilers.errors import ProfileFailure
 from profilers.local import LocalProfiler
 from profilers.lock import state_folder
 from profilers.measurement import FINALIST, Measurement, MeasureProtocol
-from profilers.statistics import DEFAULT_NOISE_FLOOR, Comparison, compare
+from profilers.statistics import Comparison, compare
 
 PRECISIONS = (FLOAT32, INT8)
 
@@ -114,7 +114,6 @@ def profile(
     targets: Sequence[Target],
     options: ProfileOptions,
     *,
-    noise_floor: float = DEFAULT_NOISE_FLOOR,
     on_progress: OnProgress = lambda stage, done, total: None,
     on_wait: Callable[[str], None] | None = None,
 ) -> ProfileReport:
@@ -132,7 +131,7 @@ def profile(
             Path(scratch).chmod(0o755)  # the unprivileged user who measures reads it
             group = _profile_together(targets, options, num_threads, Path(scratch), on_progress, on_wait)
         profiles += group
-        pairs += _pairs(group, noise_floor)
+        pairs += _pairs(group)
     return ProfileReport(profiles=tuple(profiles), pairs=tuple(pairs))
 
 
@@ -216,13 +215,14 @@ def parity_tolerance(made: Made) -> float:
     return FOREIGN_TOLERANCE if made.is_foreign else RELATIVE_TOLERANCE
 
 
-def _pairs(group: Sequence[Profile], noise_floor: float) -> list[Pair]:
+def _pairs(group: Sequence[Profile]) -> list[Pair]:
     """The first usable profile of a group against each other one."""
     usable = [each for each in group if each.failure is None]
     found = []
     for other in usable[1:]:
         first, second = usable[0].result, other.result
         assert isinstance(first, Measurement) and isinstance(second, Measurement)
-        comparison = compare(first.blocks, second.blocks, noise_floor=noise_floor)
-        found.append(Pair(first=usable[0], second=other, comparison=comparison, noise_floor=noise_floor))
+        comparison = compare(first.blocks, second.blocks, noise=first.noise)
+        floor = first.noise.floor_or_default
+        found.append(Pair(first=usable[0], second=other, comparison=comparison, noise_floor=floor))
     return found

@@ -266,7 +266,7 @@ def made_up_measurement(
         fingerprint=FAKE_DEVICE.fingerprint,
         protocol=SEARCH,
         blocks=blocks,
-        **asdict(summarise(blocks, seed=0)),
+        **asdict(summarise(blocks)),
         first_inference_ms=2 * latency_ms,
         peak_memory_bytes=peak_memory_bytes,
         parity_max_abs=1e-6,
