@@ -69,6 +69,7 @@ class LocalProfiler:
         on_wait: Callable[[str], None] | None = None,
         learns: bool = True,
         retries: bool = True,
+        noise: Noise | None = None,
     ) -> None:
         """Nothing is measured yet.
 
@@ -86,6 +87,7 @@ class LocalProfiler:
             on_wait: told whom one is waiting for.
             learns: whether the canaries' levels of each run become part of the device's baseline.
             retries: whether a run that comes out rejected is repeated once.
+            noise: what intervals allow for; what is stored about the device when None.
         """
         self._device = local_device(num_threads, id=device_id)
         self._parity_tolerance = parity_tolerance
@@ -97,6 +99,7 @@ class LocalProfiler:
         self._store = EnrolmentStore((state_folder() if folder is None else folder) / FOLDER_NAME)
         self._learns = learns
         self._retries = retries
+        self._noise = noise
 
     def device(self) -> DeviceSpec:
         """This machine as it is now."""
@@ -146,11 +149,12 @@ class LocalProfiler:
         busy = wait_until_quiet(device.cores, timeout_s=self._quiet_timeout_s)
         before = [*conditions_before(device.cores[0]), ("busy_before", f"{busy:.2f}")]
         known = self._store.load(device)
+        noise = known.noise if self._noise is None else self._noise
         gathered = [Gathered(failure=self._refusal(artifact, device)) for artifact in artifacts]
         for round_number in range(protocol.max_blocks):
             going = [i for i, each in enumerate(gathered) if each.failure is None]
             if round_number >= protocol.num_processes and not any(
-                _wants_more(gathered[i], protocol, known.noise) for i in going
+                _wants_more(gathered[i], protocol, noise) for i in going
             ):
                 break
             # There and back, so that what drifts within a round favours nobody.
@@ -168,7 +172,7 @@ class LocalProfiler:
                 continue
             footprint = self._footprint(artifact, device)
             history = CanaryHistory(known.canaries.get(footprint, ()))
-            results.append(judge(each, artifact, device, protocol, history, known.noise, before, duration_s))
+            results.append(judge(each, artifact, device, protocol, history, noise, before, duration_s))
             known = with_canaries(known, footprint, history.levels)
         if self._learns:
             self._store.save(known)

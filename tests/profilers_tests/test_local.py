@@ -14,10 +14,12 @@ from profilers import local
 from profilers.artifact import Artifact, hash_file
 from profilers.canary import CanaryHistory
 from profilers.device import DeviceSpec
+from profilers.enrolment import EnrolmentStore
 from profilers.errors import ProfileFailure
 from profilers.local import Gathered, LocalProfiler, judge
 from profilers.lock import device_lock
 from profilers.measurement import SEARCH, Measurement, MeasureProtocol
+from profilers.noise import UNKNOWN_NOISE
 from profilers.profiler import Profiler
 from profilers.runtimes.runtime import RUNTIMES
 from profilers.statistics import compare
@@ -243,7 +245,7 @@ def judged(*answers: dict[str, Any], history: CanaryHistory | None = None) -> Me
         folder=Path("nowhere"), candidate_id="c", phase="infer", runtime="tvm", target="any", precision="float32",
         num_threads=1, inputs=(), outputs=(), files=(), tuned_coverage=1.0, model_bytes=1,
     )  # fmt: skip
-    seen = judge(gathered, artifact, FAKE_DEVICE, SEARCH, history or CanaryHistory(), [], 1.0)
+    seen = judge(gathered, artifact, FAKE_DEVICE, SEARCH, history or CanaryHistory(), UNKNOWN_NOISE, [], 1.0)
     assert isinstance(seen, Measurement)
     return seen
 
@@ -312,16 +314,40 @@ def test_a_rejected_run_is_repeated_once(
     assert children.answers == []
 
 
-def test_a_profiler_remembers_how_fast_its_canaries_were(
+def test_how_fast_the_canaries_were_is_remembered_also_by_the_next_profiler(
     make_profiler: Make, monkeypatch: pytest.MonkeyPatch, onnx_artifact: Artifact
 ) -> None:
     quiet, slow = answer(*STEADY), answer(*STEADY, canary=dict.fromkeys(range(7), 1.3))
     monkeypatch.setattr(local, "run_child", Children(*[quiet] * 6, then=slow))
-    profiler = make_profiler()
-    seen = [profiler.measure(onnx_artifact, SEARCH) for _ in range(4)]
+    seen = [make_profiler().measure(onnx_artifact, SEARCH) for _ in range(4)]
     reasons = [each.rejected_because for each in seen if isinstance(each, Measurement)]
     assert reasons[:3] == [None] * 3
     assert reasons[3] is not None and "compute canary 30.0% slower" in reasons[3]
+
+
+def test_a_profiler_that_does_not_learn_leaves_the_baseline_alone(
+    make_profiler: Make, monkeypatch: pytest.MonkeyPatch, onnx_artifact: Artifact
+) -> None:
+    quiet, slow = answer(*STEADY), answer(*STEADY, canary=dict.fromkeys(range(7), 1.3))
+    monkeypatch.setattr(local, "run_child", Children(*[quiet] * 2, then=slow))
+    make_profiler().measure(onnx_artifact, SEARCH)
+    probing = make_profiler(learns=False, retries=False)
+    seen = [probing.measure(onnx_artifact, SEARCH) for _ in range(12)]
+    assert all(isinstance(each, Measurement) and each.rejected_because is not None for each in seen)
+
+
+def test_an_enrolled_floor_widens_every_interval_after_it(
+    make_profiler: Make, monkeypatch: pytest.MonkeyPatch, onnx_artifact: Artifact, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(local, "run_child", Children(then=answer(*STEADY)))
+    profiler = make_profiler()
+    before = profiler.measure(onnx_artifact, SEARCH)
+    store = EnrolmentStore(tmp_path / "state" / "devices")
+    known = store.load(profiler.device())
+    store.save(replace(known, noise=replace(known.noise, floor=0.05)))
+    after = profiler.measure(onnx_artifact, SEARCH)
+    assert isinstance(before, Measurement) and isinstance(after, Measurement)
+    assert before.half_width < 0.02 < 0.05 <= after.half_width
 
 
 def test_processes_are_added_until_the_interval_is_narrow(
@@ -360,11 +386,11 @@ def test_interleaved_artifacts_take_turns_and_one_that_fails_does_not_stop_the_o
 ) -> None:
     other = replace(onnx_artifact, folder=tmp_path / "other")
     slower = answer(*(value * 1.2 for value in STEADY))
-    children = Children(answer(*STEADY), slower, answer(*STEADY), slower)
+    children = Children(answer(*STEADY), slower, slower, answer(*STEADY))
     first, second = run_with(children, make_profiler, monkeypatch, onnx_artifact, other)
-    assert children.asked == ["onnx_artifact", "other"] * 2
+    assert children.asked == ["onnx_artifact", "other", "other", "onnx_artifact"]
     assert isinstance(first, Measurement) and isinstance(second, Measurement)
-    assert compare(first.blocks, second.blocks, noise_floor=0.01).verdict == "faster"
+    assert compare(first.blocks, second.blocks).verdict == "faster"
     failure = ProfileFailure(kind="timeout", reason="hung")
     children = Children(answer(*STEADY), failure, answer(*STEADY))
     first, second = run_with(children, make_profiler, monkeypatch, onnx_artifact, other)

@@ -1,0 +1,179 @@
+"""The parts of the bench: each yields one row an observation, and can be gone on with later."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nas.bench.measurement.rig import Rig, busy_process, core_hog, measured, memory_hog
+from nas.bench.result import Cell
+from profilers.aa import Pair, measure_pair
+from profilers.artifact import Artifact
+from profilers.intervals import bootstrap_interval, process_t_interval, t_interval
+from profilers.measurement import FINALIST, SEARCH, Block, Measurement
+from profilers.statistics import medians_by_process
+
+Row = dict[str, Cell]
+LOOK = replace(SEARCH, max_blocks_per_process=SEARCH.blocks_per_process)
+"""A first look without the stop rule, which would look longer at noisy programs: the same time for each."""
+
+_BASELINE_RUNS = 5
+"""Quiet runs before anybody disturbs: what the canaries take here must be known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """Observations of each part."""
+
+    aa: int = 200
+    apart: int = 40
+    hogs: int = 40
+    quiet: int = 40
+    coverage: int = 60
+    speed: int = 5
+
+
+QUICK = Counts(aa=4, apart=2, hogs=2, quiet=2, coverage=6, speed=1)
+
+
+def aa_rows(rig: Rig, counts: Counts, done: int) -> Iterator[Row]:
+    """A program against itself beside one busy process; pairs that were rejected do not count."""
+    profiler = rig.profiler()
+    with busy_process():
+        for number in range(done, counts.aa):
+            artifact = rig.chain if number % 2 == 0 else rig.wide
+            yield _pair_row(number, artifact, measure_pair(profiler, artifact, artifact, noise=rig.noise), rig)
+
+
+def apart_rows(rig: Rig, counts: Counts, done: int) -> Iterator[Row]:
+    """A program against one with 3% more work."""
+    profiler = rig.profiler()
+    for number in range(done, counts.apart):
+        yield _pair_row(number, rig.chain, measure_pair(profiler, rig.chain, rig.slower, noise=rig.noise), rig)
+
+
+def _pair_row(number: int, artifact: Artifact, pair: Pair, rig: Rig) -> Row:
+    seen = pair.comparison
+    row: Row = {"number": number, "model": _name(artifact, rig), "rejected_because": pair.rejected_because}
+    if pair.first is not None and pair.second is not None:
+        row["naive_differs"] = naive_differs(pair.first.blocks, pair.second.blocks)
+    if seen is not None:
+        row |= {"ratio": seen.ratio, "lower": seen.lower, "upper": seen.upper, "verdict": seen.verdict}
+    return row
+
+
+def naive_differs(first: tuple[Block, ...], second: tuple[Block, ...]) -> bool:
+    """The control: mean of all runs of one process, then of another; different by more than two standard errors?
+
+    That is what a loop around `time()` in a script comes to, with the test most people know.
+    """
+    a, b = (
+        np.concatenate([block.latencies_ms for block in blocks if block.process == 0]) for blocks in (first, second)
+    )
+    error = float(np.sqrt(a.var(ddof=1) / len(a) + b.var(ddof=1) / len(b)))
+    return abs(float(a.mean() - b.mean())) > 1.96 * error
+
+
+def hog_rows(rig: Rig, counts: Counts, done: int) -> Iterator[Row]:
+    """Runs beside a hog on the same core, and beside a memory hog on another; the latter moves only
+    programs that live on memory, so it is beside one of those that it must be found."""
+    core, other = rig.device.cores[0], rig.other_core
+    disturbances: list[tuple[str, Artifact, Callable[[], contextlib.AbstractContextManager[None]]]] = [
+        ("same core", rig.chain, lambda: core_hog(core))
+    ]
+    if other is not None:
+        disturbances.append(("memory", rig.stream, lambda: memory_hog(other)))
+    _learn_baselines(rig)
+    profiler = rig.profiler(learns=False)
+    for number in range(done, counts.hogs):
+        name, artifact, hog = disturbances[number % len(disturbances)]
+        with hog():
+            seen = measured(profiler.measure(artifact, LOOK))
+        yield _run_row(number, artifact, seen, rig) | {"condition": name}
+
+
+def quiet_rows(rig: Rig, counts: Counts, done: int) -> Iterator[Row]:
+    """Runs with nobody there."""
+    _learn_baselines(rig)
+    profiler = rig.profiler()
+    for number in range(done, counts.quiet):
+        artifact = (rig.chain, rig.wide, rig.stream)[number % 3]
+        yield _run_row(number, artifact, measured(profiler.measure(artifact, LOOK)), rig)
+
+
+def coverage_rows(rig: Rig, counts: Counts, done: int) -> Iterator[Row]:
+    """Runs one after the other, of a program in a private cache and of one that is not; two in turn."""
+    profiler = rig.profiler()
+    for number in range(done, 2 * counts.coverage):
+        artifact = rig.chain if number % 2 == 0 else rig.wide
+        yield _run_row(number, artifact, measured(profiler.measure(artifact, SEARCH)), rig)
+
+
+def speed_rows(rig: Rig, counts: Counts, done: int) -> Iterator[Row]:
+    """What a first look and a finalist cost."""
+    profiler = rig.profiler()
+    for number in range(done, counts.speed):
+        first = measured(profiler.measure(rig.chain, SEARCH))
+        finalist = measured(profiler.measure(rig.chain, FINALIST))
+        yield _run_row(number, rig.chain, first, rig) | {"finalist_s": finalist.duration_s}
+
+
+def rejected_example(rig: Rig) -> Measurement:
+    """A run that somebody disturbs from its second second on, for a picture."""
+    profiler = rig.profiler(learns=False)
+    longer = replace(SEARCH, num_processes=4, max_blocks_per_process=SEARCH.blocks_per_process)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        running = pool.submit(profiler.measure, rig.chain, longer)
+        time.sleep(1.5)
+        with core_hog(rig.device.cores[0]):
+            return measured(running.result())
+
+
+def _learn_baselines(rig: Rig) -> None:
+    profiler = rig.profiler()
+    for artifact in (rig.chain, rig.wide, rig.stream):
+        for _ in range(_BASELINE_RUNS):
+            measured(profiler.measure(artifact, LOOK))
+
+
+def _run_row(number: int, artifact: Artifact, seen: Measurement, rig: Rig) -> Row:
+    row: Row = {
+        "number": number,
+        "model": _name(artifact, rig),
+        "latency_ms": seen.latency_ms,
+        "lower": seen.lower_ms,
+        "upper": seen.upper_ms,
+        "rejected_because": seen.rejected_because,
+        "first_look_s": seen.duration_s,
+        "child_start_s": float(dict(seen.conditions)["child_start_s"]),
+    }
+    groups = medians_by_process(seen.blocks)
+    if seen.rejected_because is None and len(groups) > 1:
+        others = {
+            "blocks_t": t_interval(groups),
+            "processes_t": process_t_interval(groups),
+            "bootstrap": bootstrap_interval(groups, seed=number),
+        }
+        for name, (lower, upper) in others.items():
+            row |= {f"{name}_lower": lower, f"{name}_upper": upper}
+    return row
+
+
+def _name(artifact: Artifact, rig: Rig) -> str:
+    names = {rig.chain.digest: "chain", rig.wide.digest: "wide", rig.stream.digest: "stream"}
+    return names.get(artifact.digest, "slower")
+
+
+PARTS: Mapping[str, Callable[[Rig, Counts, int], Iterator[Row]]] = {
+    "speed": speed_rows,
+    "quiet": quiet_rows,
+    "hogs": hog_rows,
+    "apart": apart_rows,
+    "coverage": coverage_rows,
+    "aa": aa_rows,
+}
