@@ -66,6 +66,16 @@ class SustainedLatency:
         """Share of windows in which something else had the processor for more than 3% of the time."""
         return sum(window.cpu_over_wall < 0.97 for window in self.windows) / len(self.windows)
 
+    @property
+    def duration_s(self) -> float:
+        """From the first window's start to the end of the last, which is about a window long."""
+        return self.windows[-1].start_s + WINDOW_S
+
+    def p95_over_time_ms(self, num_parts: int) -> list[float]:
+        """The 95th percentile over time: the median of its windows' in each of up to `num_parts` parts."""
+        parts = np.array_split([window.p95_ms for window in self.windows], min(num_parts, len(self.windows)))
+        return [float(np.median(part)) for part in parts]
+
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SustainedLatency:
         """What the child answered."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,6 +39,10 @@ def profile(
     ] = None,
     tuning_trials: Annotated[int, typer.Option(help="Schedules tried for each kernel new to TVM's database.")] = 8,
     quick: Annotated[bool, typer.Option("--quick", help="A first look: fewer processes.")] = False,
+    sustain: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Then run so long without a pause: drift, p95 over time."),
+    ] = None,
     wait: Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait for a busy device.")] = 600.0,
     plot: Annotated[Path | None, typer.Option(help="Write a histogram of single runs, as PNG.")] = None,
     blocks: Annotated[Path | None, typer.Option(help="Write every raw block, as JSON.")] = None,
@@ -50,7 +55,10 @@ def profile(
     names = _names(target, compare)
     shapes = parse_shapes(sizes or [])
     targets = [find_target(name, study, shapes) for name in names]
-    options = _options(runtime, threads, precision, tuning_trials=tuning_trials, quick=quick, wait_s=wait)
+    options = replace(
+        _options(runtime, threads, precision, tuning_trials=tuning_trials, quick=quick, wait_s=wait),
+        sustain_s=_sustained_seconds(sustain),
+    )
     for path in (plot, blocks):
         if path is not None and not path.parent.is_dir():
             raise ProfileError(f"{path}: no folder {path.parent}; make it first")
@@ -64,6 +72,12 @@ def profile(
     if failures:
         print(f"not measured: {failures[-1]}", file=sys.stderr)
         raise typer.Exit(1)
+
+
+def _sustained_seconds(seconds: float | None) -> float | None:
+    if seconds is not None and not 1 <= seconds <= 86_400:
+        raise ProfileError(f"--sustain {seconds:g}: allowed are 1 to 86400 seconds, for instance 60")
+    return seconds
 
 
 def _names(target: str | None, compare: tuple[str, str] | None) -> list[str]:

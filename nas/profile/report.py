@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from nas.profile.artifacts import Made
 from nas.profile.run import Pair, Profile, ProfileReport
+from profilers.errors import ProfileFailure
 from profilers.measurement import Measurement
+from profilers.sustained import SustainedLatency
 
 
 def to_json(report: ProfileReport) -> dict[str, Any]:
@@ -38,8 +41,40 @@ def profile_json(profile: Profile) -> dict[str, Any]:
         "planned_memory_bytes": None if made is None else made.planned_memory_bytes,
         "model_bytes": None if made is None else made.artifact.model_bytes,
         "energy_mj": None if seen is None else seen.energy_mj,
+        "sustained": _sustained_json(profile.sustained),
         "failure": profile.failure,
     }
+
+
+def _sustained_json(seen: SustainedLatency | ProfileFailure | None) -> dict[str, Any] | None:
+    if seen is None:
+        return None
+    if isinstance(seen, ProfileFailure):
+        return {"failure": f"{seen.kind}: {seen.reason}"}
+    return {
+        "duration_s": seen.duration_s,
+        "drift": seen.drift,
+        "worst_p95_ms": seen.worst_p95_ms,
+        "disturbed_share": seen.disturbed_share,
+        "disturbances": list(seen.disturbances),
+        "windows": [asdict(window) for window in seen.windows],
+    }
+
+
+def _sustained_lines(seen: SustainedLatency | ProfileFailure | None) -> list[str]:
+    if seen is None:
+        return []
+    if isinstance(seen, ProfileFailure):
+        return [f"sustained not measured, {seen.kind}: {seen.reason}"]
+    first, last = seen.windows[0], seen.windows[-1]
+    lines = [
+        f"sustained {seen.duration_s:.0f} s of continuous load: median {first.median_ms:.4g} ms in the first second,"
+        f" {last.median_ms:.4g} in the last (drift {seen.drift:+.1%}); worst p95 {seen.worst_p95_ms:.4g} ms",
+        f"          p95 over time, ms: {', '.join(f'{value:.4g}' for value in seen.p95_over_time_ms(10))}",
+    ]
+    if seen.disturbed_share > 0:
+        lines.append(f"          DISTURBED: something else had the core in {seen.disturbed_share:.0%} of the time")
+    return lines + [f"          DISTURBED: {each}" for each in seen.disturbances]
 
 
 def _latency_json(seen: Measurement) -> dict[str, Any]:
@@ -97,6 +132,7 @@ def _profile_lines(profile: Profile) -> list[str]:
         f"{memory}; model {artifact.model_bytes / 1e6:.2f} MB",
         checked,
         *energy,
+        *_sustained_lines(profile.sustained),
         *failure,
     ]
 

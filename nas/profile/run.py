@@ -18,6 +18,7 @@ from profilers.local import LocalProfiler
 from profilers.lock import state_folder
 from profilers.measurement import FINALIST, Measurement, MeasureProtocol
 from profilers.statistics import Comparison, compare
+from profilers.sustained import SustainedLatency
 
 PRECISIONS = (FLOAT32, INT8)
 
@@ -39,6 +40,7 @@ class ProfileOptions:
         protocol: how hard to look.
         tuning_trials: schedules tried for each kernel that TVM's database does not know.
         lock_timeout_s: how long to wait for another user of the device.
+        sustain_s: seconds of continuous load after each measurement; None for none.
     """
 
     runtimes: tuple[str, ...] = (ONNXRUNTIME,)
@@ -47,6 +49,7 @@ class ProfileOptions:
     protocol: MeasureProtocol = FINALIST
     tuning_trials: int = 8
     lock_timeout_s: float = 600.0
+    sustain_s: float | None = None
 
     @property
     def combinations(self) -> tuple[tuple[str, str], ...]:
@@ -66,6 +69,7 @@ class Profile:
         device: the device, for this number of threads.
         made: the artifact; why there is none otherwise.
         result: the measurement, or why there is none.
+        sustained: under continuous load; None when that was not asked for, or nothing was measured.
     """
 
     target: str
@@ -75,6 +79,7 @@ class Profile:
     device: DeviceSpec
     made: Made | NotMade
     result: Measurement | ProfileFailure
+    sustained: SustainedLatency | ProfileFailure | None = None
     phase: str = PHASE
 
     @property
@@ -156,7 +161,8 @@ def _profile_together(
         ]
     finally:
         maker.close()
-    results = dict(_measure([made for *_, made in wanted], options, num_threads, on_progress, on_wait))
+    profiler = LocalProfiler(num_threads=num_threads, lock_timeout_s=options.lock_timeout_s, on_wait=on_wait)
+    results = dict(_measure([made for *_, made in wanted], options, profiler, on_progress))
     return [
         Profile(
             target=target.name,
@@ -166,6 +172,7 @@ def _profile_together(
             device=device,
             made=made,
             result=results[place],
+            sustained=_sustain(made, results[place], options, profiler, on_progress),
         )
         for place, (target, runtime, precision, made) in enumerate(wanted)
     ]
@@ -174,9 +181,8 @@ def _profile_together(
 def _measure(
     made: Sequence[Made | NotMade],
     options: ProfileOptions,
-    num_threads: int,
+    profiler: LocalProfiler,
     on_progress: OnProgress,
-    on_wait: Callable[[str], None] | None,
 ) -> list[tuple[int, Measurement | ProfileFailure]]:
     """(place, result) of each; artifacts of one tolerance are measured in turn."""
     results: list[tuple[int, Measurement | ProfileFailure]] = [
@@ -187,7 +193,6 @@ def _measure(
     ready = [(place, each) for place, each in enumerate(made) if isinstance(each, Made)]
     if ready:
         on_progress("measure", 0, 1)
-        profiler = LocalProfiler(num_threads=num_threads, lock_timeout_s=options.lock_timeout_s, on_wait=on_wait)
         seen = profiler.measure_interleaved(
             [each.artifact for _, each in ready],
             options.protocol,
@@ -195,6 +200,20 @@ def _measure(
         )
         results += [(place, explain(made, result)) for (place, made), result in zip(ready, seen, strict=True)]
     return results
+
+
+def _sustain(
+    made: Made | NotMade,
+    result: Measurement | ProfileFailure,
+    options: ProfileOptions,
+    profiler: LocalProfiler,
+    on_progress: OnProgress,
+) -> SustainedLatency | ProfileFailure | None:
+    if options.sustain_s is None or isinstance(made, NotMade) or isinstance(result, ProfileFailure):
+        return None
+    on_progress(f"continuous load for {options.sustain_s:g} s", 0, 1)
+    tolerance = parity_tolerance(made)
+    return profiler.sustain(made.artifact, options.sustain_s, options.protocol, parity_tolerance=tolerance)
 
 
 def explain(made: Made, result: Measurement | ProfileFailure) -> Measurement | ProfileFailure:

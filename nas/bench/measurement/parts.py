@@ -22,13 +22,11 @@ Row = dict[str, Cell]
 LOOK = replace(SEARCH, max_blocks_per_process=SEARCH.blocks_per_process)
 """A first look without the stop rule, which would look longer at noisy programs: the same time for each."""
 
-_BASELINE_RUNS = 5
-"""Quiet runs before anybody disturbs: what the canaries take here must be known."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """Observations of each part."""
+    """Observations of each part; `baselines` are quiet runs before anybody disturbs, as what the
+    canaries take here must be known."""
 
     aa: int = 200
     apart: int = 40
@@ -36,9 +34,10 @@ class Counts:
     quiet: int = 40
     coverage: int = 60
     speed: int = 5
+    baselines: int = 5
 
 
-QUICK = Counts(aa=4, apart=2, hogs=2, quiet=2, coverage=6, speed=1)
+QUICK = Counts(aa=4, apart=2, hogs=2, quiet=2, coverage=6, speed=1, baselines=1)
 
 
 def aa_rows(rig: Rig, counts: Counts, done: int) -> Iterator[Row]:
@@ -88,7 +87,7 @@ def hog_rows(rig: Rig, counts: Counts, done: int) -> Iterator[Row]:
     ]
     if other is not None:
         disturbances.append(("memory", rig.stream, lambda: memory_hog(other)))
-    _learn_baselines(rig)
+    _learn_baselines(rig, counts.baselines)
     profiler = rig.profiler(learns=False)
     for number in range(done, counts.hogs):
         name, artifact, hog = disturbances[number % len(disturbances)]
@@ -99,7 +98,7 @@ def hog_rows(rig: Rig, counts: Counts, done: int) -> Iterator[Row]:
 
 def quiet_rows(rig: Rig, counts: Counts, done: int) -> Iterator[Row]:
     """Runs with nobody there."""
-    _learn_baselines(rig)
+    _learn_baselines(rig, counts.baselines)
     profiler = rig.profiler()
     for number in range(done, counts.quiet):
         artifact = (rig.chain, rig.wide, rig.stream)[number % 3]
@@ -134,10 +133,10 @@ def rejected_example(rig: Rig) -> Measurement:
             return measured(running.result())
 
 
-def _learn_baselines(rig: Rig) -> None:
+def _learn_baselines(rig: Rig, num_runs: int) -> None:
     profiler = rig.profiler()
     for artifact in (rig.chain, rig.wide, rig.stream):
-        for _ in range(_BASELINE_RUNS):
+        for _ in range(num_runs):
             measured(profiler.measure(artifact, LOOK))
 
 

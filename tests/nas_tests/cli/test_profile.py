@@ -53,6 +53,7 @@ def test_two_files_are_compared(machine: FakeMachine, tmp_path: Path) -> None:
         (["m.onnx", "--input", "x"], "allowed is NAME:SIZExSIZE"),
         (["m.onnx", "--input", "z:1"], "no input 'z'; its inputs: x"),
         (["m.onnx", "--plot", "no/such/h.png"], "no folder no/such"),
+        (["m.onnx", "--sustain", "0"], "--sustain 0: allowed are 1 to 86400 seconds"),
         (["m.onnx", "--wait", "-1"], "--wait must be 0 or more"),
         (["0f5b", "--study", "."], "no study.db and no winners"),
     ],
