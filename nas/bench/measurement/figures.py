@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 
-from nas.bench.measurement.parts import Row
+from nas.bench.measurement.parts import Row, is_quiet
 from nas.bench.result import Figure
 
 CAUSES = {"same core": "CPU over wall", "memory": "bandwidth canary"}
@@ -27,7 +27,7 @@ def figures_of(rows: Sequence[Row], floor: float, num_later: int) -> dict[str, F
     for row in rows:
         by_part.setdefault(str(row["part"]), []).append(row)
     aa, apart = by_part.get("aa", []), by_part.get("apart", [])
-    hogs, quiet = by_part.get("hogs", []), by_part.get("quiet", [])
+    hogs, quiet = by_part.get("hogs", []), [row for row in by_part.get("quiet", []) if is_quiet(row)]
     speed, covered = by_part.get("speed", []), by_part.get("coverage", [])
     valid = [row for row in aa if row["rejected_because"] is None]
     figures: dict[str, Figure] = {

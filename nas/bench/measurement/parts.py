@@ -5,7 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +19,13 @@ from profilers.measurement import FINALIST, SEARCH, Block, Measurement
 from profilers.statistics import medians_by_process
 
 Row = dict[str, Cell]
+
+MAX_FOREIGN_SHARE = 0.05
+"""Share of a processor that others may have while a run still counts as quiet: kernel threads, a shell."""
+
+_MAX_ATTEMPTS = 2
+"""Observations that do not count are made again, up to this many times as many as were asked for."""
+
 LOOK = replace(SEARCH, max_blocks_per_process=SEARCH.blocks_per_process)
 """A first look without the stop rule, which would look longer at noisy programs: the same time for each."""
 
@@ -40,20 +47,27 @@ class Counts:
 QUICK = Counts(aa=4, apart=2, hogs=2, quiet=2, coverage=6, speed=1, baselines=1)
 
 
-def aa_rows(rig: Rig, counts: Counts, done: int) -> Iterator[Row]:
-    """A program against itself beside one busy process; pairs that were rejected do not count."""
+def aa_rows(rig: Rig, counts: Counts, known: Sequence[Row]) -> Iterator[Row]:
+    """A program against itself beside one busy process, until so many pairs were not rejected."""
     profiler = rig.profiler()
-    with busy_process():
-        for number in range(done, counts.aa):
-            artifact = rig.chain if number % 2 == 0 else rig.wide
-            yield _pair_row(number, artifact, measure_pair(profiler, artifact, artifact, noise=rig.noise), rig)
+    num_valid = sum(row["rejected_because"] is None for row in known)
+    for number in range(len(known), _MAX_ATTEMPTS * counts.aa):
+        if num_valid >= counts.aa:
+            return
+        artifact = rig.chain if number % 2 == 0 else rig.wide
+        with rig.watch() as watch, busy_process():
+            pair = measure_pair(profiler, artifact, artifact, noise=rig.noise)
+        num_valid += pair.comparison is not None
+        yield _pair_row(number, artifact, pair, rig) | {"foreign_share": watch.share}
 
 
-def apart_rows(rig: Rig, counts: Counts, done: int) -> Iterator[Row]:
+def apart_rows(rig: Rig, counts: Counts, known: Sequence[Row]) -> Iterator[Row]:
     """A program against one with 3% more work."""
     profiler = rig.profiler()
-    for number in range(done, counts.apart):
-        yield _pair_row(number, rig.chain, measure_pair(profiler, rig.chain, rig.slower, noise=rig.noise), rig)
+    for number in range(len(known), counts.apart):
+        with rig.watch() as watch:
+            pair = measure_pair(profiler, rig.chain, rig.slower, noise=rig.noise)
+        yield _pair_row(number, rig.chain, pair, rig) | {"foreign_share": watch.share}
 
 
 def _pair_row(number: int, artifact: Artifact, pair: Pair, rig: Rig) -> Row:
@@ -78,7 +92,7 @@ def naive_differs(first: tuple[Block, ...], second: tuple[Block, ...]) -> bool:
     return abs(float(a.mean() - b.mean())) > 1.96 * error
 
 
-def hog_rows(rig: Rig, counts: Counts, done: int) -> Iterator[Row]:
+def hog_rows(rig: Rig, counts: Counts, known: Sequence[Row]) -> Iterator[Row]:
     """Runs beside a hog on the same core, and beside a memory hog on another; the latter moves only
     programs that live on memory, so it is beside one of those that it must be found."""
     core, other = rig.device.cores[0], rig.other_core
@@ -89,37 +103,55 @@ def hog_rows(rig: Rig, counts: Counts, done: int) -> Iterator[Row]:
         disturbances.append(("memory", rig.stream, lambda: memory_hog(other)))
     _learn_baselines(rig, counts.baselines)
     profiler = rig.profiler(learns=False)
-    for number in range(done, counts.hogs):
+    for number in range(len(known), counts.hogs):
         name, artifact, hog = disturbances[number % len(disturbances)]
-        with hog():
+        with rig.watch() as watch, hog():
             seen = measured(profiler.measure(artifact, LOOK))
-        yield _run_row(number, artifact, seen, rig) | {"condition": name}
+        yield _run_row(number, artifact, seen, rig) | {"condition": name, "foreign_share": watch.share}
 
 
-def quiet_rows(rig: Rig, counts: Counts, done: int) -> Iterator[Row]:
+def quiet_rows(rig: Rig, counts: Counts, known: Sequence[Row]) -> Iterator[Row]:
     """Runs with nobody there."""
     _learn_baselines(rig, counts.baselines)
     profiler = rig.profiler()
-    for number in range(done, counts.quiet):
+    num_quiet = sum(is_quiet(row) for row in known)
+    for number in range(len(known), _MAX_ATTEMPTS * counts.quiet):
+        if num_quiet >= counts.quiet:
+            return
         artifact = (rig.chain, rig.wide, rig.stream)[number % 3]
-        yield _run_row(number, artifact, measured(profiler.measure(artifact, LOOK)), rig)
+        with rig.watch() as watch:
+            seen = measured(profiler.measure(artifact, LOOK))
+        row = _run_row(number, artifact, seen, rig) | {"foreign_share": watch.share}
+        num_quiet += is_quiet(row)
+        yield row
 
 
-def coverage_rows(rig: Rig, counts: Counts, done: int) -> Iterator[Row]:
+def is_quiet(row: Row) -> bool:
+    """Whether nobody else was there, by what the kernel says about everybody's processor time."""
+    return float(row["foreign_share"] or 0) <= MAX_FOREIGN_SHARE
+
+
+def coverage_rows(rig: Rig, counts: Counts, known: Sequence[Row]) -> Iterator[Row]:
     """Runs one after the other, of a program in a private cache and of one that is not; two in turn."""
     profiler = rig.profiler()
-    for number in range(done, 2 * counts.coverage):
+    for number in range(len(known), 2 * counts.coverage):
         artifact = rig.chain if number % 2 == 0 else rig.wide
-        yield _run_row(number, artifact, measured(profiler.measure(artifact, SEARCH)), rig)
+        with rig.watch() as watch:
+            seen = measured(profiler.measure(artifact, SEARCH))
+        yield _run_row(number, artifact, seen, rig) | {"foreign_share": watch.share}
 
 
-def speed_rows(rig: Rig, counts: Counts, done: int) -> Iterator[Row]:
+def speed_rows(rig: Rig, counts: Counts, known: Sequence[Row]) -> Iterator[Row]:
     """What a first look and a finalist cost."""
     profiler = rig.profiler()
-    for number in range(done, counts.speed):
-        first = measured(profiler.measure(rig.chain, SEARCH))
-        finalist = measured(profiler.measure(rig.chain, FINALIST))
-        yield _run_row(number, rig.chain, first, rig) | {"finalist_s": finalist.duration_s}
+    for number in range(len(known), counts.speed):
+        with rig.watch() as watch:
+            first = measured(profiler.measure(rig.chain, SEARCH))
+            finalist = measured(profiler.measure(rig.chain, FINALIST))
+        yield _run_row(number, rig.chain, first, rig) | {
+            "finalist_s": finalist.duration_s,
+            "foreign_share": watch.share,
+        }
 
 
 def rejected_example(rig: Rig) -> Measurement:
@@ -168,7 +200,7 @@ def _name(artifact: Artifact, rig: Rig) -> str:
     return names.get(artifact.digest, "slower")
 
 
-PARTS: Mapping[str, Callable[[Rig, Counts, int], Iterator[Row]]] = {
+PARTS: Mapping[str, Callable[[Rig, Counts, Sequence[Row]], Iterator[Row]]] = {
     "speed": speed_rows,
     "quiet": quiet_rows,
     "hogs": hog_rows,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from nas.errors import NasError
@@ -18,10 +20,22 @@ from profilers.errors import ProfileFailure
 from profilers.local import LocalProfiler
 from profilers.measurement import Measurement
 from profilers.noise import Noise
+from profilers.surroundings import busy_ticks, wait_until_quiet
 
 _START = "import ctypes, os; ctypes.CDLL(None).prctl(1, 9); "  # PR_SET_PDEATHSIG, SIGKILL
 _SPIN = "\nwhile True: pass"
 _COPY = "\na = bytearray(1 << 27); b = bytearray(1 << 27)\nwhile True: b[:] = a"
+
+
+_QUIET_TIMEOUT_S = 20.0
+
+
+@dataclass(slots=True)
+class Watch:
+    """How many processors everybody else kept busy, on average; 0 until the watch ends."""
+
+    share: float = 0.0
+    started_s: float = field(default_factory=time.monotonic)
 
 
 class RigError(NasError):
@@ -67,11 +81,20 @@ class Rig:
         """A profiler that neither waits for quiet nor repeats: the bench sees every run as it was."""
         return LocalProfiler(quiet_timeout_s=0.0, folder=self.folder, learns=learns, retries=False, noise=self.noise)
 
+    @contextlib.contextmanager
+    def watch(self) -> Iterator[Watch]:
+        """Waits a while for everybody else to leave, then notes how much they work beside us."""
+        every = sorted(os.sched_getaffinity(0))
+        wait_until_quiet(every, timeout_s=_QUIET_TIMEOUT_S)
+        watch, before = Watch(), _processor_seconds(every)
+        yield watch
+        (busy, ours), (busy_after, ours_after) = before, _processor_seconds(every)
+        wall_s = time.monotonic() - watch.started_s
+        watch.share = max(0.0, ((busy_after - busy) - (ours_after - ours)) / wall_s)
+
     @property
     def other_core(self) -> int | None:
         """A core that inference does not use; None where there is none."""
-        import os
-
         others = sorted(os.sched_getaffinity(0) - set(self.device.cores))
         return others[0] if others else None
 
@@ -104,6 +127,14 @@ def _running(code: str) -> Iterator[None]:
             yield
         finally:
             process.kill()
+
+
+def _processor_seconds(cores: Sequence[int]) -> tuple[float, float]:
+    """Processor seconds since boot of everybody on these cores, and of this process with its finished children."""
+    ticks, per_second = busy_ticks(), os.sysconf("SC_CLK_TCK")
+    used = os.times()
+    ours = used.user + used.system + used.children_user + used.children_system
+    return sum(ticks[core][0] for core in cores) / per_second, ours
 
 
 def measured(seen: Measurement | ProfileFailure) -> Measurement:

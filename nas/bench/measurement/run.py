@@ -59,14 +59,14 @@ def run_bench(
 def _run_part(
     part: str, rig: Rig, counts: Counts, rows: list[Row], out: Path | None, note: Callable[[str], None]
 ) -> None:
-    done = sum(row["part"] == part for row in rows)
-    note(f"{part}: {done} observations are there")
-    for row in PARTS[part](rig, counts, done):
+    known = [row for row in rows if row["part"] == part]
+    note(f"{part}: {len(known)} observations are there")
+    for row in PARTS[part](rig, counts, known):
         rows.append({"part": part, "device": rig.device.fingerprint, **row})
         if out is not None:
             with (out / ROWS_NAME).open("a") as stream:
                 stream.write(json.dumps(rows[-1]) + "\n")
-        if row["number"] % 10 == 9:  # type: ignore[operator]
+        if int(str(row["number"])) % 10 == 9:
             note(f"{part}: {row['number']} done")
 
 
