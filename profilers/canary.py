@@ -14,7 +14,7 @@ MAX_COMPUTE_DRIFT = 0.03
 MAX_BANDWIDTH_DRIFT = 0.05
 """Relative slowdown of a canary beside a block that drops the block (protocol v1, step 9)."""
 
-MAX_SPREADS = 4.0
+MAX_SPREADS = 3.0
 """A canary that is noisy by itself may drift by so many of its own spreads. Walking 64 MiB of a shared
 machine's memory it varies by 20% with nobody else there, walking 4 MiB of its cache by 0.5%."""
 
@@ -123,19 +123,22 @@ def worst_drift(around: Sequence[CanaryReading], baseline: CanaryBaseline) -> fl
 
 
 def drift_cause(around: Sequence[CanaryReading], baseline: CanaryBaseline) -> str | None:
-    """Why a block between these readings must be dropped; faster than the baseline is no reason.
+    """Why a block between these readings must be dropped: a canary was slow before and after it.
 
-    When both canaries slowed, the one that is further beyond what is allowed is named.
+    Slow on one side only is what single readings are now and then without any disturbance, and a
+    disturbance that lasts is on both sides of the next block. Faster is no reason. When both canaries slowed, the one that is further beyond what is allowed is named.
 
     >>> quiet = CanaryReading(compute_ms=1.0, bandwidth_ms=1.0)
     >>> slow = CanaryReading(compute_ms=1.05, bandwidth_ms=1.0)
-    >>> drift_cause([quiet, slow], CanaryBaseline(compute_ms=1.0, bandwidth_ms=1.0))
+    >>> drift_cause([quiet, slow], CanaryBaseline(compute_ms=1.0, bandwidth_ms=1.0)) is None
+    True
+    >>> drift_cause([slow, slow], CanaryBaseline(compute_ms=1.0, bandwidth_ms=1.0))
     'compute canary 5.0% slower than its baseline, allowed 3%'
     """
     found = []
     for name in ("compute", "bandwidth"):
         allowed = getattr(baseline, f"{name}_allowed")
-        drift = max(getattr(reading, f"{name}_ms") for reading in around) / getattr(baseline, f"{name}_ms") - 1
+        drift = min(getattr(reading, f"{name}_ms") for reading in around) / getattr(baseline, f"{name}_ms") - 1
         if drift > allowed:
             found.append(
                 (drift / allowed, f"{name} canary {drift:.1%} slower than its baseline, allowed {allowed:.0%}")

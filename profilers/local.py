@@ -290,8 +290,15 @@ def judge(
         rejected_because=reason,
         duration_s=duration_s,
         conditions=tuple(conditions),
+        energy_mj=_energy_mj(answers, summary.latency_ms),
         noise=noise,
     )
+
+
+def _energy_mj(answers: Sequence[Mapping[str, Any]], latency_ms: float) -> float | None:
+    """Energy of one inference: the package's power while it ran without a pause, for as long as one takes."""
+    powers_mw = [answer["power_mw"] for answer in answers if answer["power_mw"] is not None]
+    return median(powers_mw) * latency_ms / 1e3 if powers_mw else None
 
 
 def _wants_more(gathered: Gathered, protocol: MeasureProtocol, noise: Noise) -> bool:

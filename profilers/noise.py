@@ -31,7 +31,7 @@ class Noise:
     least_spread: float = 0.0025
     spread_ratio: float = 1.5
     degrees: float = 4.0
-    drift_ratio: float = 1.5
+    drift_ratio: float = 1.75
 
     @property
     def floor_or_default(self) -> float:

@@ -16,6 +16,7 @@ import numpy as np
 
 from profilers.artifact import Artifact, ArtifactError
 from profilers.canary import Canaries
+from profilers.energy import EnergyMeter
 from profilers.errors import ChildFailureError, FailureKind, ProfileFailure, ProfilerError
 from profilers.measurement import MeasureProtocol
 from profilers.runtimes.runtime import Array, Runtime, Session, make_runtime
@@ -47,15 +48,17 @@ def measure(job: Mapping[str, Any], seal: Callable[..., str]) -> dict[str, Any]:
     protocol = MeasureProtocol(**job["protocol"])
     core = job["cores"][0]
     os.sched_setaffinity(0, job["cores"])
-    canaries = Canaries(job["footprint"])
+    canaries, meter = Canaries(job["footprint"]), EnergyMeter()  # opened while that may still be allowed
     opened = open_sealed(job, seal)
     session, check = opened.session, opened.check
     gc.disable()
     unsteady = warm_up(session.run, protocol)
     batch = batch_size(session.run)
-    looks, readings, blocks = [Surroundings.look(core)], [canaries.read()], []
+    looks, readings, blocks, powers_mw = [Surroundings.look(core)], [canaries.read()], [], list[float]()
     for _ in range(protocol.blocks_per_process):
+        energy_uj, start = meter.read_uj(), time.perf_counter()
         block, result = time_block(session.run, protocol.block_ms, batch, job["num_threads"])
+        powers_mw.append(meter.used_uj(energy_uj, meter.read_uj()) / 1e3 / (time.perf_counter() - start))
         check(result)
         del result
         looks.append(Surroundings.look(core))
@@ -73,6 +76,7 @@ def measure(job: Mapping[str, Any], seal: Callable[..., str]) -> dict[str, Any]:
         "canaries": [asdict(reading) for reading in readings],
         "disturbances": found,
         "parity_max_abs": check.worst,
+        "power_mw": median(powers_mw) if meter.can_read else None,
     }
 
 

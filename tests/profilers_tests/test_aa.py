@@ -34,6 +34,7 @@ class MadeUpChildren:
             "blocks": blocks,
             "canaries": [{"compute_ms": 1.0, "bandwidth_ms": 1.0}] * (len(blocks) + 1),
             "disturbances": [], "first_inference_ms": 1.0, "peak_memory_bytes": 1, "parity_max_abs": 0.0,
+            "power_mw": None,
             "sandbox": "none", "started_s": 0.1,
         }  # fmt: skip
 

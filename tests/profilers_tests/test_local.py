@@ -214,6 +214,7 @@ def answer(
         "first_inference_ms": 9.0,
         "peak_memory_bytes": 1000,
         "parity_max_abs": 0.0,
+        "power_mw": None,
         "sandbox": "none",
         "started_s": 0.1,
         **more,
@@ -273,12 +274,18 @@ def test_one_disturbed_block_is_left_out_and_does_not_reject() -> None:
     assert seen.blocks[8].latencies_ms == (8.0, 8.0, 8.0)
 
 
-def test_a_canary_drops_the_blocks_on_both_sides_of_it() -> None:
-    seen = judged(answer(*STEADY, canary={3: 1.2}), answer(*STEADY))
+def test_a_block_is_dropped_when_a_canary_was_slow_before_and_after_it() -> None:
+    seen = judged(answer(*STEADY, canary={2: 1.2, 3: 1.3, 5: 1.9}), answer(*STEADY))
     dropped = [index for index, block in enumerate(seen.blocks) if block.dropped_because is not None]
-    assert dropped == [2, 3]
+    assert dropped == [2]
     assert "compute canary 20.0% slower" in str(seen.blocks[2].dropped_because)
     assert seen.rejected_because is None
+
+
+def test_energy_is_the_power_for_as_long_as_an_inference_takes_and_absent_without_a_meter() -> None:
+    assert judged(answer(*STEADY), answer(*STEADY)).energy_mj is None
+    seen = judged(answer(*STEADY, power_mw=15_000.0), answer(*STEADY, power_mw=15_200.0))
+    assert seen.energy_mj == pytest.approx(15.1)
 
 
 def test_a_canary_slow_throughout_is_seen_against_earlier_runs() -> None:

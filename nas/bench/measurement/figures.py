@@ -33,9 +33,8 @@ def figures_of(rows: Sequence[Row], floor: float, num_later: int) -> dict[str, F
     figures: dict[str, Figure] = {
         "false_alarm": _share(valid, excludes_one),
         "false_alarm_with_floor": _share(valid, lambda row: excludes_one(row) and gap(row) > floor),
-        "false_alarm_naive": _share(
-            [row for row in aa if "naive_differs" in row], lambda row: bool(row["naive_differs"])
-        ),
+        "false_alarm_naive": _share(valid, lambda row: bool(row["naive_differs"])),
+        "aa_pairs": float(len(valid)) if aa else None,
         "aa_gap95": _quantile([gap(row) for row in valid], 0.95),
         "aa_rejected": _share(aa, is_rejected),
         "hog_detected": _share(hogs, is_detected),

@@ -24,8 +24,10 @@ from profilers.surroundings import busy_ticks, wait_until_quiet
 
 _START = "import ctypes, os; ctypes.CDLL(None).prctl(1, 9); "  # PR_SET_PDEATHSIG, SIGKILL
 _SPIN = "\nwhile True: pass"
-_COPY = "\na = bytearray(1 << 27); b = bytearray(1 << 27)\nwhile True: b[:] = a"
-
+_COPY = (
+    "\nn = 1 << 27; a, b = ctypes.create_string_buffer(n), ctypes.create_string_buffer(n)"
+    "\nwhile True: ctypes.memmove(a, b, n); ctypes.memmove(b, a, n)"
+)
 
 _QUIET_TIMEOUT_S = 20.0
 
