@@ -126,7 +126,8 @@ def drift_cause(around: Sequence[CanaryReading], baseline: CanaryBaseline) -> st
     """Why a block between these readings must be dropped: a canary was slow before and after it.
 
     Slow on one side only is what single readings are now and then without any disturbance, and a
-    disturbance that lasts is on both sides of the next block. Faster is no reason. When both canaries slowed, the one that is further beyond what is allowed is named.
+    disturbance that lasts is on both sides of the next block. Faster is no reason. When both
+    canaries slowed, the one that is further beyond what is allowed is named.
 
     >>> quiet = CanaryReading(compute_ms=1.0, bandwidth_ms=1.0)
     >>> slow = CanaryReading(compute_ms=1.05, bandwidth_ms=1.0)

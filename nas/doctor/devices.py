@@ -29,7 +29,7 @@ def _device_json(known: Enrolment) -> dict[str, Any]:
         "threads": device.num_threads,
         "runtimes": dict(device.runtimes),
         "facts": dict(device.facts),
-        "noise_floor": None if known.aa is None else known.noise.floor,
+        "noise_floor": known.noise.floor,
         "aa": None if known.aa is None else {"pairs": known.aa.num_pairs, "false_alarms": known.aa.num_false_alarms,
                                              "gap95": known.aa.gap95, "at": known.aa.at},
         "canary_runs": {str(size): len(levels) for size, levels in known.canaries.items()},
@@ -59,10 +59,11 @@ def device_lines(here: DeviceSpec, store: EnrolmentStore) -> list[str]:
 def noise_text(known: Enrolment) -> str:
     """What is known about a device's noise."""
     if known.aa is None:
-        return f"not enrolled, gaps up to {known.noise.floor:.1%} are assumed to be noise; run nas doctor --aa 40"
+        floor = known.noise.floor_or_default
+        return f"not enrolled, gaps up to {floor:.1%} are taken for noise; run nas doctor --aa 40"
     aa = known.aa
     return (
-        f"floor {known.noise.floor:.2%} (A/A of {aa.num_pairs} pairs, {aa.num_false_alarms} false alarms,"
+        f"floor {known.noise.floor_or_default:.2%} (A/A of {aa.num_pairs} pairs, {aa.num_false_alarms} false alarms,"
         f" 95th percentile gap {aa.gap95:.2%}, {aa.at})"
     )
 

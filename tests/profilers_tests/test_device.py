@@ -33,7 +33,7 @@ def test_differences_name_what_changed_and_agree_with_the_fingerprint() -> None:
     ours = local_device(1)
     assert differences(ours, replace(ours, id="x")) == []
     theirs = replace(ours, cores=(99,), runtimes=(("onnxruntime", "0.1"),), facts=(*ours.facts, ("zeal", "much")))
-    lines = differences(ours, theirs)
+    lines = [line for line in differences(ours, theirs) if "/" not in line.split(":")[0]]
     assert [line.split(":")[0] for line in lines] == ["cores", "apache-tvm", "apache-tvm-ffi", "onnxruntime", "zeal"]
     assert "'0.1' there" in lines[3] and "'nothing' here, 'much' there" in lines[4]
     assert ours.fingerprint != theirs.fingerprint

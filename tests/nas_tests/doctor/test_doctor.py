@@ -14,7 +14,7 @@ from nas.doctor.finding import Finding
 from nas.doctor.noise_check import noise_finding
 from profilers.aa import Pair
 from profilers.device import local_device
-from profilers.enrolment import Enrolment, EnrolmentStore
+from profilers.enrolment import AaResult, Enrolment, EnrolmentStore
 from profilers.noise import Noise
 from profilers.statistics import Comparison
 from profilers.testing import FAKE_DEVICE
@@ -96,10 +96,11 @@ def test_a_gate_is_judged_and_a_short_look_only_shown(tmp_path: Path) -> None:
 def test_this_machine_and_others_are_listed_with_what_differs(tmp_path: Path) -> None:
     store = EnrolmentStore(tmp_path)
     other = replace(FAKE_DEVICE, facts=(("processor", "older"),))
-    store.save(Enrolment(device=other, noise=Noise(floor=0.02)))
+    aa = AaResult(num_pairs=40, num_rejected=0, num_false_alarms=1, gap95=0.02, at="2026-11-30")
+    store.save(Enrolment(device=other, noise=Noise(floor=0.02), aa=aa))
     lines = device_lines(FAKE_DEVICE, store)
     assert FAKE_DEVICE.fingerprint in lines[0]
-    assert "processor: 'made up' here, 'older' there" in lines[-1]
+    assert "processor: 'made up' here, 'older' there" in lines[-1] and "floor 2.00%" in lines[-1]
     answer = devices_json(FAKE_DEVICE, store)
     assert answer["device"]["fingerprint"] == FAKE_DEVICE.fingerprint
     assert [each["fingerprint"] for each in answer["others"]] == [other.fingerprint]
