@@ -12,7 +12,7 @@ import traceback
 
 import typer
 
-from nas.cli import bench, devices, doctor, init, profile, search, spaces
+from nas.cli import bench, compile, devices, doctor, init, profile, search, spaces, tune
 from nas.errors import NasError
 
 app = typer.Typer(
@@ -29,6 +29,8 @@ app.command("doctor")(doctor.doctor)
 app.command("devices")(devices.devices)
 app.command("spaces")(spaces.spaces)
 app.command("init")(init.init)
+app.command("tune")(tune.tune)
+app.command("compile")(compile.compile_)
 app.add_typer(bench.app, name="bench")
 
 

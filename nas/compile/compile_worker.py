@@ -97,6 +97,7 @@ def build(request: CompileRequest | OnnxRequest, traces: dict[str, str], folder:
 
     from nas.compile.kernel_objects import link_kernels
     from nas.compile.prepack import prepack_weights
+    from nas.compile.targets import linking
     from nas.compile.tvm_import import import_intrinsics
 
     import_intrinsics()
@@ -114,7 +115,9 @@ def build(request: CompileRequest | OnnxRequest, traces: dict[str, str], folder:
         module = passes.FoldConstant()(prepack_weights(module))
         module, kernels = link_kernels(module, target, Path(objects))
         executable = tvm.compile(module, target=target)
-    executable.export_library(str(Path(folder) / LIBRARY_NAME), addons=[str(path) for path in kernels])
+    executable.export_library(
+        str(Path(folder) / LIBRARY_NAME), fcompile=linking(request.target), addons=[str(path) for path in kernels]
+    )
     arrays = {f"input_{index}": array for index, array in enumerate(lowered.reference.inputs)}
     arrays |= {f"output_{index}": array for index, array in enumerate(lowered.reference.outputs)}
     np.savez(Path(folder) / PARITY_NAME, **arrays)  # type: ignore[arg-type]
