@@ -15,8 +15,8 @@ from profilers.measurement import Measurement, MeasureProtocol
 from profilers.noise import UNKNOWN_NOISE, Noise
 from profilers.statistics import Comparison, compare, medians_by_process
 
-PAIR = MeasureProtocol(num_processes=3, blocks_per_process=3, max_blocks_per_process=12, half_width=0.01)
-"""A comparison: three rounds, and up to twelve where either latency varies between processes."""
+PAIR = MeasureProtocol(num_processes=3, blocks_per_process=3, max_blocks_per_process=6, half_width=0.01)
+"""A comparison: three rounds, and up to six where either latency varies between processes."""
 
 GATE_PAIRS = 40
 MAX_FALSE_ALARM_SHARE = 0.1

@@ -23,6 +23,7 @@ Row = dict[str, Cell]
 MAX_FOREIGN_SHARE = 0.05
 """Share of a processor that others may have while a run still counts as quiet: kernel threads, a shell."""
 
+_WIDE_EVERY = 5
 _MAX_ATTEMPTS = 2
 """Observations that do not count are made again, up to this many times as many as were asked for."""
 
@@ -54,7 +55,7 @@ def aa_rows(rig: Rig, counts: Counts, known: Sequence[Row]) -> Iterator[Row]:
     for number in range(len(known), _MAX_ATTEMPTS * counts.aa):
         if num_valid >= counts.aa:
             return
-        artifact = rig.chain if number % 2 == 0 else rig.wide
+        artifact = rig.wide if number % _WIDE_EVERY == 0 else rig.chain  # the wide one takes twice as long
         with rig.watch() as watch, busy_process():
             pair = measure_pair(profiler, artifact, artifact, noise=rig.noise)
         num_valid += pair.comparison is not None
