@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from profilers import local
-from profilers.aa import PAIR, aa_result, enrolled, measure_pair, passes, process_spread, run_aa
+from profilers.aa import MAX_LOOKS, PAIR, aa_result, enrolled, measure_pair, passes, process_spread, run_aa
 from profilers.artifact import Artifact
 from profilers.enrolment import AaResult, Enrolment
 from profilers.errors import ProfileFailure
@@ -83,6 +83,18 @@ def test_the_gate_is_four_false_alarms_in_forty_pairs_and_one_per_cent(
 ) -> None:
     result = AaResult(num_pairs=40, num_rejected=0, num_false_alarms=alarms, gap95=gap95, at="")
     assert passes(result) is is_fine
+
+
+def test_another_look_is_taken_while_the_ratio_is_not_known_well_enough_whatever_it_says(
+    make_profiler: Make, monkeypatch: pytest.MonkeyPatch, onnx_artifact: Artifact
+) -> None:
+    for spread, num_looks in ((0.0001, 1), (0.03, MAX_LOOKS)):
+        children = MadeUpChildren(spread=spread)
+        monkeypatch.setattr(local, "run_child", children)
+        pair = measure_pair(make_profiler(), onnx_artifact, onnx_artifact, noise=UNKNOWN_NOISE)
+        assert children.count == 2 * PAIR.num_processes * num_looks
+        assert pair.first is not None and pair.comparison is not None
+        assert len({block.process for block in pair.first.blocks}) == PAIR.num_processes * num_looks
 
 
 def test_two_real_runs_of_one_artifact_are_compared(

@@ -42,7 +42,10 @@ def figures_of(rows: Sequence[Row], floor: float, num_later: int) -> dict[str, F
         "hog_detected_memory": _share([row for row in hogs if row["condition"] == "memory"], is_detected),
         "quiet_rejected": _share(quiet, is_rejected),
         "coverage95": coverage(covered, "", num_later),
-        "told_apart_3pct": _share(apart, lambda row: row.get("verdict") == "faster"),
+        "told_apart_3pct": _share(
+            [row for row in apart if not is_rejected(row)], lambda row: row["verdict"] == "faster"
+        ),
+        "apart_rejected": _share(apart, is_rejected),
         "child_start_s": _median(speed, "child_start_s"),
         "first_look_s": _median(speed, "first_look_s"),
         "finalist_s": _median(speed, "finalist_s"),
