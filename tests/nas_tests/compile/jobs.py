@@ -265,7 +265,7 @@ def draw_schedules(workload_json: str, target_json: str, count: int) -> list[tup
     import_intrinsics()
     target = tvm.target.Target(json.loads(target_json))
     drawn = []
-    for _, schedule, _ in _schedules(tvm.ir.load_json(workload_json), target, count):
+    for _, schedule in _schedules(tvm.ir.load_json(workload_json), target, count):
         steps = [step.kind.name for step in schedule.trace.insts]
         drawn.append((trace_to_text(schedule.trace), tvm.ir.save_json(schedule.mod), steps))
     return drawn
@@ -289,7 +289,6 @@ def time_unbuildable(reason: str, job: TuningJob) -> float | None:
     """Builds and times a schedule that the compiler for CPUs refuses, for one of two reasons."""
     import tvm
     from tvm import te
-    from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
     from nas.compile.kernel_tuner import _build_and_time
 
@@ -302,8 +301,7 @@ def time_unbuildable(reason: str, job: TuningJob) -> float | None:
     else:
         schedule.annotate(loop, "software_pipeline_stage", [0, 1])
         schedule.annotate(loop, "software_pipeline_order", [0, 1])
-    arguments = ArgInfo.from_prim_func(schedule.mod["main"])
-    return _build_and_time(schedule, arguments, tvm.target.Target(json.loads(job.target)), job)
+    return _build_and_time(schedule, tvm.target.Target(json.loads(job.target)), job)
 
 
 def workload_of_missing_function() -> str:
