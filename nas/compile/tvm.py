@@ -213,6 +213,8 @@ class TvmCompiler:
             shutil.rmtree(folder, ignore_errors=True)
             return _failure(clock, f"building the library: {built.reason}")
         assert isinstance(built, BuiltFiles)
+        for key in built.unusable:  # the next compilation finds no record, and tunes the kernel
+            self.database.discard(records.pop(key))
         coverage = tuned_coverage(tasks, frozenset(records))
         artifact = self._artifact(candidate_id, request, folder, built, coverage)
         artifact.save()
