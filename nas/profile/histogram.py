@@ -64,7 +64,8 @@ def draw_histograms(rows: list[HistogramData]) -> bytes:
         panel.axvspan(row.lower_ms, row.upper_ms, color="#d9822b", alpha=0.25, linewidth=0)
         panel.axvline(row.latency_ms, color="#d9822b", linewidth=1.5)
         beyond = f", {row.num_beyond} slower runs not shown" if row.num_beyond else ""
-        title = f"{row.label}: median {row.latency_ms:.4g} ms, 95% {row.lower_ms:.4g} to {row.upper_ms:.4g}{beyond}"
+        numbers = f"median {row.latency_ms:.4g} ms, 95% {row.lower_ms:.4g} to {row.upper_ms:.4g}{beyond}"
+        title = f"{row.label}\n{numbers}"
         panel.set_title(title, fontsize=8, loc="left")
         if row.rejected_because is not None:
             panel.text(0.99, 0.9, "rejected", transform=panel.transAxes, ha="right", va="top", color="#a33", fontsize=9)

@@ -13,6 +13,7 @@ from nas.bench.measurement.plots import write_plots
 from nas.bench.measurement.rig import Rig
 from nas.bench.result import BenchResult
 from nas.errors import NasError
+from profilers.device import local_device
 
 ROWS_NAME = "measurement-rows.jsonl"
 NUM_LATER, NUM_LATER_QUICK = 20, 3
@@ -40,10 +41,10 @@ def run_bench(
         RigError: a reference network cannot be measured here.
     """
     counts = QUICK if is_quick else Counts()
+    rows = _read(out, local_device(1).fingerprint)
     with tempfile.TemporaryDirectory(prefix="nas-bench-") as scratch:
         Path(scratch).chmod(0o755)
         rig = Rig.build(Path(scratch), Path(scratch) / "state")
-        rows = _read(out, rig.device.fingerprint)
         for part in parts:
             _run_part(part, rig, counts, rows, out, note)
         if plots is not None:
