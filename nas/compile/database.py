@@ -159,6 +159,17 @@ class TuningDatabase:
                 self._connection.execute(_MERGE, (*(getattr(record, name) for name in _FIELDS), time.time()))
             return self._connection.total_changes - before
 
+    def discard(self, record: KernelRecord) -> None:
+        """Removes a record that turned out unusable, unless another has taken its place.
+
+        Raises:
+            TuningDatabaseError: it could not be written.
+        """
+        with self._explaining(), self._writing():
+            self._connection.execute(
+                "DELETE FROM kernels WHERE key = ? AND trace_json = ?", (record.key, record.trace_json)
+            )
+
     def records(self) -> Iterator[KernelRecord]:
         """All whole records, by key."""
         with self._explaining():

@@ -14,7 +14,7 @@ from nas.compile.tvm import CompileFailure, TvmCompiler
 from nas.errors import NasError
 from search_spaces.space import SearchSpace
 
-KERNELS_AT_ONCE = 8
+KERNELS_AT_ONCE = 4
 """Kernels handed to the workers together: the clock is looked at, and all is kept, after each such batch."""
 
 
