@@ -58,6 +58,8 @@ class _Plan:
     def _value(self, value: Any) -> list[int]:
         from tvm import relax
 
+        if not isinstance(value, relax.TupleGetItem) and not hasattr(value, "op"):
+            return self._argument(value)
         if isinstance(value, relax.TupleGetItem):
             return [self._places[_name(value.tuple_value)][value.index]]
         name = value.args[0].name_hint if value.op.name == "relax.call_tir" else str(value.args[0].global_symbol)
@@ -74,6 +76,8 @@ class _Plan:
     def _argument(self, argument: Any) -> list[int]:
         import tvm
 
+        if isinstance(argument, tvm.relax.Tuple):
+            return [place for field in argument.fields for place in self._argument(field)]
         if isinstance(argument, tvm.ir.GenericConst):
             self.tensors.append(argument.value.numpy())
             return [len(self.tensors) - 1]
