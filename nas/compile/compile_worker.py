@@ -228,9 +228,11 @@ def _target(text: str) -> tvm.target.Target:
 def _database(
     module: tvm.IRModule, target: tvm.target.Target, traces: dict[str, str]
 ) -> tvm.s_tir.meta_schedule.database.MemoryDatabase:
+    """One schedule for each kernel: the one of `traces`, else the most promising one that was written for its kind."""
     from tvm.s_tir import meta_schedule
 
     from nas.compile.kernels import workload_key
+    from nas.compile.schedules.proposals import first_schedule
     from nas.compile.traces import trace_from_text
 
     database = meta_schedule.database.MemoryDatabase()
@@ -238,12 +240,18 @@ def _database(
         workload = task.dispatched[0]
         trace_json = traces.get(workload_key(workload))
         if trace_json is not None:
-            record = meta_schedule.database.TuningRecord(
-                trace_from_text(trace_json),
-                database.commit_workload(workload),
-                [1.0],  # the only record of its workload, so nothing is compared
-                target,
-                meta_schedule.arg_info.ArgInfo.from_prim_func(workload["main"]),
-            )
-            database.commit_tuning_record(record)
+            trace = trace_from_text(trace_json)
+        else:
+            proposed = first_schedule(workload, target)
+            if proposed is None:
+                continue
+            trace = proposed.trace
+        record = meta_schedule.database.TuningRecord(
+            trace,
+            database.commit_workload(workload),
+            [1.0],  # the only record of its workload, so nothing is compared
+            target,
+            meta_schedule.arg_info.ArgInfo.from_prim_func(workload["main"]),
+        )
+        database.commit_tuning_record(record)
     return database
