@@ -1,7 +1,7 @@
 """`nas compile`: a network as a library for a device that is not here.
 
 A command of its own beside `nas tune`: tuning belongs to the device at hand and its database; this makes files for
-another one, with TVM's default schedules, as nothing can be timed without the device.
+another one, with the most promising schedule of each kernel, as nothing can be timed without the device.
 """
 
 from __future__ import annotations
