@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from nas.cli import bench_kernels, bench_measurement
+from nas.cli import bench_kernels, bench_measurement, bench_predictors
 
 if TYPE_CHECKING:
     from nas.bench.result import BenchResult
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Measure what this project claims, with the figures in the README.", no_args_is_help=True)
 app.command("measurement")(bench_measurement.measurement)
 app.command("kernels")(bench_kernels.kernels)
+app.command("predictors")(bench_predictors.predictors)
 
 
 @app.callback()
