@@ -73,7 +73,8 @@ class GaussianProcesses:
         # The best and the latest decide what comes next, so they are among those that settings are compared on.
         if len(values) > MAX_TO_CHOOSE:
             order = np.argsort(-values)
-            chosen = np.concatenate([order[: MAX_TO_CHOOSE // 2], rng.choice(order[MAX_TO_CHOOSE // 2 :], MAX_TO_CHOOSE // 2, replace=False)])
+            half = MAX_TO_CHOOSE // 2
+            chosen = np.concatenate([order[:half], rng.choice(order[half:], half, replace=False)])
         else:
             chosen = np.arange(len(values))
         grid = np.ix_(chosen, chosen)
