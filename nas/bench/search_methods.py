@@ -47,22 +47,15 @@ class OptunaMethod:
     Args:
         problem: whose choices it is asked for.
         sampler: of Optuna, or `BudgetSampler`.
-        measured: rows whose latency is known beforehand; they are told as pruned trials.
     """
 
-    def __init__(self, problem: TableProblem, sampler: BaseSampler, measured: Sequence[int] = ()) -> None:
+    def __init__(self, problem: TableProblem, sampler: BaseSampler) -> None:
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._problem = problem
         self._study = optuna.create_study(directions=["maximize", "minimize"], sampler=sampler)
         self._trial: optuna.Trial | None = None
-        for row in measured:
-            self._study.enqueue_trial(dict(problem.choices[row]))
-            self._ask()
-            self._constrain(problem.latencies_ms[row])
-            assert self._trial is not None
-            self._study.tell(self._trial, state=optuna.trial.TrialState.PRUNED)
 
     def _ask(self) -> int:
         self._trial = self._study.ask()
@@ -177,13 +170,15 @@ def spread_rows(problem: TableProblem, count: int, rng: np.random.Generator) -> 
 
 
 def _ours(problem: TableProblem, seed: int, num_measured: int) -> Method:
-    from nas.search.budget_sampler import BudgetSampler, Cost
+    from nas.search.budget_sampler import BudgetSampler, Cost, Measured
 
-    rng = np.random.default_rng([seed, 1])
-    measured = spread_rows(problem, num_measured, rng)
+    measured = [
+        Measured(choices=problem.choices[row], costs=(float(problem.latencies_ms[row]),))
+        for row in spread_rows(problem, num_measured, np.random.default_rng([seed, 1]))
+    ]
     cost = Cost(name="latency", maximum=problem.budget_ms, objective=1, constraint=BUDGET)
-    sampler = BudgetSampler(TableSource(problem), [cost], seed=seed, worst=problem.worst)
-    return OptunaMethod(problem, sampler, measured)
+    sampler = BudgetSampler(TableSource(problem), [cost], seed=seed, worst=problem.worst, measured=measured)
+    return OptunaMethod(problem, sampler)
 
 
 def _ours_true(problem: TableProblem, seed: int, num_measured: int) -> Method:

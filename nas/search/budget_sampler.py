@@ -82,13 +82,30 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A candidate whose costs were measured outside the study's trials, for instance to calibrate a cost model.
+
+    Attributes:
+        choices: what makes it.
+        costs: one for each of the sampler's costs; None was not measured.
+    """
+
+    choices: Choices
+    costs: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _History:
-    """The finished trials that teach something, in columns; NaN is what was not measured."""
+    """Networks something is known about, in columns; NaN is what was not measured.
+
+    Trials come first, the first `num_tried` of them; then what was only measured, which may still be tried.
+    """
 
     options: Options
     qualities: Floats
     costs: Floats
     is_within: NDArray[np.bool_]
+    num_tried: int
 
 
 class BudgetSampler(BaseSampler):
@@ -102,10 +119,17 @@ class BudgetSampler(BaseSampler):
         costs: at least one, of which at least one is an objective.
         seed: of every draw.
         worst: the quality from which hypervolume counts; None: the worst seen.
+        measured: what is known of costs besides the study's trials.
     """
 
     def __init__(
-        self, source: CandidateSource, costs: Sequence[Cost], *, seed: int = 0, worst: float | None = None
+        self,
+        source: CandidateSource,
+        costs: Sequence[Cost],
+        *,
+        seed: int = 0,
+        worst: float | None = None,
+        measured: Sequence[Measured] = (),
     ) -> None:
         if not any(cost.objective is not None for cost in costs):
             raise ValueError("costs: none of them is an objective; allowed: one or more, so that there is a front")
@@ -113,9 +137,9 @@ class BudgetSampler(BaseSampler):
         self._costs = tuple(costs)
         self._seed = seed
         self._worst = worst
+        self._measured = tuple(measured)
         self._proposals: dict[int, Choices] = {}
-        self.last: Choice | None = None
-        """What the latest proposal is expected to gain."""
+        self._gains: dict[int, float | None] = {}
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """Nothing: the space is asked as a whole, as which choices there are depends on the others."""
@@ -146,15 +170,19 @@ class BudgetSampler(BaseSampler):
         rng = self._rng(number)
         trials = [trial for trial in study.get_trials(deepcopy=False) if trial.number != number]
         history = self._history(study, trials)
-        taken = {*history.options.keys, *self._failed(trials)}
+        taken = {*history.options.keys[: history.num_tried], *self._failed(trials)}
         running = [trial.params for trial in trials if trial.state is TrialState.RUNNING and trial.params]
         pending = self._source.describe(running)
         options = self._fresh(self._source.pool(self._parents(history), rng), taken | set(pending.keys))
         if not options.keys:  # everything has been tried: the loop notices that a known result comes again
             return self._source.pool((), rng).choices[0]
         choice = self._chosen(history, pending, options, rng)
-        self.last = choice
+        self._gains = {number: choice.gain}
         return options.choices[choice.index]
+
+    def gain_of(self, number: int) -> float | None:
+        """What trial `number`, if it is the latest proposal of this sampler, was expected to gain; see `Choice`."""
+        return self._gains.get(number)
 
     def _rng(self, number: int, what: str = "") -> np.random.Generator:
         digest = hashlib.sha256(f"{self._seed}:{number}:{what}".encode()).digest()
@@ -216,9 +244,15 @@ class BudgetSampler(BaseSampler):
             forecast = forecaster.forecast([*pending.candidates, *options.candidates])
             measured = [each for each, is_known in zip(history.options.candidates, is_measured, strict=True) if is_known]
             known_forecast = forecaster.forecast(measured)
-        return believe(
+        learned = believe(
             features, forecast, known_features[is_measured], known_forecast, history.costs[is_measured, position], rng
         )
+        belief = Forecast(values=learned.values.copy(), deviations=learned.deviations.copy())
+        seen = {key: cost for key, cost in zip(history.options.keys, history.costs[:, position], strict=True) if cost == cost}
+        for at, key in enumerate([*pending.keys, *options.keys]):
+            if key in seen:
+                belief.values[at], belief.deviations[at] = seen[key], 0.0
+        return belief
 
     def _within(self, values: Floats, deviations: Floats) -> Floats:
         """Probability of meeting every budget, costs taken as independent."""
@@ -248,8 +282,15 @@ class BudgetSampler(BaseSampler):
                 is_within = all(excess <= 0 for excess in trial.constraints.values())
                 columns = [np.nan if cost is None else cost for cost in costs]
                 told[described.keys[0]] = (trial.params, quality, columns, is_within)
+        num_tried = len(told)
+        for measured in self._measured:
+            described = self._source.describe([measured.choices])
+            if described.keys and described.keys[0] not in told:
+                columns = [np.nan if cost is None else cost for cost in measured.costs]
+                told[described.keys[0]] = (measured.choices, np.nan, columns, True)
         rows = list(told.values())
         return _History(
+            num_tried=num_tried,
             options=self._source.describe([row[0] for row in rows]),
             qualities=np.array([row[1] for row in rows], dtype=float),
             costs=np.array([row[2] for row in rows], dtype=float).reshape(len(rows), len(self._costs)),
