@@ -12,7 +12,7 @@ import traceback
 
 import typer
 
-from nas.cli import bench, init, search, spaces
+from nas.cli import bench, bench_search, init, search, spaces
 from nas.errors import NasError
 
 app = typer.Typer(
