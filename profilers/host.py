@@ -58,6 +58,7 @@ def target_string(cpuinfo: Mapping[str, str], machine: str, num_threads: int) ->
     >>> target_string({"vendor_id": "x", "flags": "avx2 fma bmi1 bmi2 f16c movbe abm"}, "x86_64", 1)
     '{"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1}'
     """
+    refuse_emulation(cpuinfo, machine)
     target: dict[str, object] = {"kind": "llvm", "num-cores": num_threads}
     if machine == "x86_64":
         flags = set(cpuinfo.get("flags", "").split())
@@ -76,6 +77,27 @@ def target_string(cpuinfo: Mapping[str, str], machine: str, num_threads: int) ->
     else:
         raise ProfilerError(f"machine {machine!r}: no compiler target known; allowed: x86_64, aarch64")
     return json.dumps(target, sort_keys=True)
+
+
+def refuse_emulation(cpuinfo: Mapping[str, str], machine: str) -> None:
+    """Refuses a process whose machine is not the processor's: what it would time is the emulator.
+
+    User-mode emulators report their own machine by name, and the real one's `/proc/cpuinfo`.
+
+    Raises:
+        ProfilerError: this process is emulated.
+
+    >>> refuse_emulation({"vendor_id": "AuthenticAMD"}, "aarch64")
+    Traceback (most recent call last):
+    profilers.errors.ProfilerError: this process runs as aarch64 on an x86_64 processor: a latency under emulation ...
+    """
+    field = {"x86_64": "vendor_id", "aarch64": "CPU implementer", "riscv64": "isa"}
+    real = next((name for name, key in field.items() if key in cpuinfo), machine)
+    if real != machine and machine in field:
+        raise ProfilerError(
+            f"this process runs as {machine} on an {real} processor: a latency under emulation measures the"
+            " emulator; measure on the device"
+        )
 
 
 def processor_of(core: int) -> dict[str, str]:

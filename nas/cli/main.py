@@ -12,7 +12,7 @@ import traceback
 
 import typer
 
-from nas.cli import bench, bench_search, init, search, spaces
+from nas.cli import bench, bench_search, compile, init, search, spaces, tune
 from nas.errors import NasError
 
 app = typer.Typer(
@@ -26,6 +26,8 @@ app = typer.Typer(
 app.command("search")(search.search)
 app.command("spaces")(spaces.spaces)
 app.command("init")(init.init)
+app.command("tune")(tune.tune)
+app.command("compile")(compile.compile_)
 app.add_typer(bench.app, name="bench")
 
 

@@ -7,6 +7,7 @@ in between does the work again; nothing depends on the memory.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import warnings
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 LIBRARY_NAME = "model.so"
 PARITY_NAME = "parity.npz"
+_TRACE_ERRORS = (RuntimeError, ValueError, TypeError, AttributeError, LookupError)
+"""What TVM raises for a trace that it cannot read or apply: its own kinds of errors become Python's by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +57,18 @@ class CompilePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltFiles:
-    """Files that a build left in its folder, and what enters and leaves the code."""
+    """What a build came to.
+
+    Attributes:
+        names: files that it left in its folder.
+        inputs, outputs: what enters and leaves the code.
+        unusable: keys of kernels whose schedule did not fit them and was left out.
+    """
 
     names: tuple[str, ...]
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    unusable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,28 +106,78 @@ def build(request: CompileRequest, traces: dict[str, str], folder: str, objects:
 
     from nas.compile.kernel_objects import link_kernels
     from nas.compile.prepack import prepack_weights
+    from nas.compile.targets import linking
     from nas.compile.tvm_import import import_intrinsics
 
     import_intrinsics()
     lowered = _lower(request)
     target = _target(request.target)
-    passes = relax.transform
-    with target, _database(lowered.module, target, traces), tvm.transform.PassContext(opt_level=3):
-        module = tvm.transform.Sequential(
-            [
-                passes.MetaScheduleApplyDatabase(),
-                passes.SplitLayoutRewritePreproc(),
-                passes.LiftTransformParams(),
-            ]
-        )(lowered.module)
-        module = passes.FoldConstant()(prepack_weights(module))
+    module, unusable = _scheduled(lowered.module, target, traces)
+    with target, tvm.transform.PassContext(opt_level=3):
+        module = relax.transform.FoldConstant()(prepack_weights(module))
         module, kernels = link_kernels(module, target, Path(objects))
         executable = tvm.compile(module, target=target)
-    executable.export_library(str(Path(folder) / LIBRARY_NAME), addons=[str(path) for path in kernels])
+    executable.export_library(
+        str(Path(folder) / LIBRARY_NAME), fcompile=linking(request.target), addons=[str(path) for path in kernels]
+    )
     arrays = {f"input_{index}": array for index, array in enumerate(lowered.reference.inputs)}
     arrays |= {f"output_{index}": array for index, array in enumerate(lowered.reference.outputs)}
     np.savez(Path(folder) / PARITY_NAME, **arrays)  # type: ignore[arg-type]
-    return BuiltFiles(names=(LIBRARY_NAME, PARITY_NAME), inputs=lowered.inputs, outputs=output_specs(lowered.reference))
+    return BuiltFiles(
+        names=(LIBRARY_NAME, PARITY_NAME),
+        inputs=lowered.inputs,
+        outputs=output_specs(lowered.reference),
+        unusable=unusable,
+    )
+
+
+def _scheduled(
+    module: tvm.IRModule, target: tvm.target.Target, traces: dict[str, str]
+) -> tuple[tvm.IRModule, tuple[str, ...]]:
+    """The module with its schedules applied, and the keys of those that do not fit their kernels.
+
+    One schedule that does not fit (of a stranger's file, or another kernel's) fails the whole pass: then each is
+    tried alone, and those that fail are left out.
+    """
+    import tvm
+    from tvm import relax
+
+    passes = relax.transform
+
+    def apply(chosen: dict[str, str]) -> tvm.IRModule:
+        with target, _database(module, target, chosen), tvm.transform.PassContext(opt_level=3):
+            return tvm.transform.Sequential(
+                [passes.MetaScheduleApplyDatabase(), passes.SplitLayoutRewritePreproc(), passes.LiftTransformParams()]
+            )(module)
+
+    try:
+        return apply(traces), ()
+    except _TRACE_ERRORS:
+        fitting = _fitting(module, target, traces)
+        unusable = tuple(sorted(set(traces) - set(fitting)))
+        if not unusable:
+            raise
+        return apply(fitting), unusable
+
+
+def _fitting(module: tvm.IRModule, target: tvm.target.Target, traces: dict[str, str]) -> dict[str, str]:
+    """Those traces that can be replayed on their kernel of the module; others of the module are left out."""
+    import tvm
+    from tvm.s_tir import meta_schedule
+
+    from nas.compile.kernels import workload_key
+    from nas.compile.traces import trace_from_text
+
+    fitting = {}
+    for task in meta_schedule.relax_integration.extract_tasks(module, target):
+        workload = task.dispatched[0]
+        key = workload_key(workload)
+        if key in traces:
+            with contextlib.suppress(*_TRACE_ERRORS):
+                schedule = tvm.s_tir.Schedule(workload)
+                trace_from_text(traces[key]).apply_to_schedule(schedule, remove_postproc=False)
+                fitting[key] = traces[key]
+    return fitting
 
 
 def output_specs(reference: Reference) -> tuple[TensorSpec, ...]:
@@ -168,9 +228,11 @@ def _target(text: str) -> tvm.target.Target:
 def _database(
     module: tvm.IRModule, target: tvm.target.Target, traces: dict[str, str]
 ) -> tvm.s_tir.meta_schedule.database.MemoryDatabase:
+    """One schedule for each kernel: the one of `traces`, else the most promising one that was written for its kind."""
     from tvm.s_tir import meta_schedule
 
     from nas.compile.kernels import workload_key
+    from nas.compile.schedules.proposals import first_schedule
     from nas.compile.traces import trace_from_text
 
     database = meta_schedule.database.MemoryDatabase()
@@ -178,12 +240,18 @@ def _database(
         workload = task.dispatched[0]
         trace_json = traces.get(workload_key(workload))
         if trace_json is not None:
-            record = meta_schedule.database.TuningRecord(
-                trace_from_text(trace_json),
-                database.commit_workload(workload),
-                [1.0],  # the only record of its workload, so nothing is compared
-                target,
-                meta_schedule.arg_info.ArgInfo.from_prim_func(workload["main"]),
-            )
-            database.commit_tuning_record(record)
+            trace = trace_from_text(trace_json)
+        else:
+            proposed = first_schedule(workload, target)
+            if proposed is None:
+                continue
+            trace = proposed.trace
+        record = meta_schedule.database.TuningRecord(
+            trace,
+            database.commit_workload(workload),
+            [1.0],  # the only record of its workload, so nothing is compared
+            target,
+            meta_schedule.arg_info.ArgInfo.from_prim_func(workload["main"]),
+        )
+        database.commit_tuning_record(record)
     return database

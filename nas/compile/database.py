@@ -50,6 +50,19 @@ class KernelRecord:
     num_failed: int
 
 
+_FIELDS = tuple(KernelRecord.__slots__)
+
+_MERGE = """
+INSERT INTO kernels (key, name, trace_json, latency_s, num_trials, num_failed, updated) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (key) DO UPDATE SET
+    name = excluded.name, trace_json = excluded.trace_json, latency_s = excluded.latency_s,
+    num_trials = max(num_trials, excluded.num_trials), num_failed = max(num_failed, excluded.num_failed),
+    updated = excluded.updated
+WHERE excluded.latency_s < latency_s OR NOT json_valid(trace_json)
+"""
+"""`total_changes` counts only rows that it inserts or replaces."""
+
+
 class TuningDatabase:
     """Records of one target and TVM version, shared by every candidate and study of a user."""
 
@@ -60,12 +73,8 @@ class TuningDatabase:
             TuningDatabaseError: not a database, another target or version, or not writable.
         """
         self.path = path
-        expected = {
-            "format": _FORMAT,
-            "target": target,
-            "tvm_version": tvm_version,
-            "pipeline": str(PIPELINE_VERSION),
-        }
+        self.identity = identity(target, tvm_version)
+        expected = {"format": _FORMAT, **self.identity}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
@@ -89,7 +98,7 @@ class TuningDatabase:
         return cls(path, target=target, tvm_version=tvm_version)
 
     def close(self) -> None:
-        """Closes the file."""
+        """Closes the file; other openers are not disturbed."""
         self._connection.close()
 
     def get(self, keys: Iterable[str]) -> dict[str, KernelRecord]:
@@ -136,11 +145,95 @@ class TuningDatabase:
                 ),
             )  # fmt: skip
 
+    def merge(self, records: Iterable[KernelRecord]) -> int:
+        """Takes over those records that are faster than the known ones, all of them or none; says how many.
+
+        The same records can come again: trials are not added up but the larger count is kept.
+
+        Raises:
+            TuningDatabaseError: they could not be written; the records of before are still there.
+        """
+        with self._explaining(), self._writing():
+            before = self._connection.total_changes
+            for record in records:
+                self._connection.execute(_MERGE, (*(getattr(record, name) for name in _FIELDS), time.time()))
+            return self._connection.total_changes - before
+
+    def discard(self, record: KernelRecord) -> None:
+        """Removes a record that turned out unusable, unless another has taken its place.
+
+        Raises:
+            TuningDatabaseError: it could not be written.
+        """
+        with self._explaining(), self._writing():
+            self._connection.execute(
+                "DELETE FROM kernels WHERE key = ? AND trace_json = ?", (record.key, record.trace_json)
+            )
+
+    def records(self) -> Iterator[KernelRecord]:
+        """All whole records, by key."""
+        with self._explaining():
+            rows = self._connection.execute(f"SELECT {', '.join(_FIELDS)} FROM kernels ORDER BY key").fetchall()
+        for row in rows:
+            record = KernelRecord(**dict(zip(_FIELDS, row, strict=True)))
+            if _is_whole(record):
+                yield record
+
+    def put_failure(self, key: str, name: str, num_trials: int) -> None:
+        """Remembers that `num_trials` schedules of a kernel were tried and none gave a time.
+
+        Raises:
+            TuningDatabaseError: it could not be written.
+        """
+        with self._explaining(), self._writing():
+            self._connection.execute(
+                "INSERT INTO failures (key, name, num_trials, updated) VALUES (?, ?, ?, ?) ON CONFLICT (key)"
+                " DO UPDATE SET num_trials = max(num_trials, excluded.num_trials), updated = excluded.updated",
+                (key, name, num_trials, time.time()),
+            )
+
+    def failures(self, keys: Iterable[str]) -> dict[str, int]:
+        """Schedules tried without a time, of those `keys` that have no record."""
+        with self._explaining():
+            rows = self._connection.execute(
+                "SELECT key, num_trials FROM failures WHERE key IN (SELECT value FROM json_each(?))"
+                " AND key NOT IN (SELECT key FROM kernels)",
+                (json.dumps(sorted(set(keys))),),
+            ).fetchall()
+        return dict(rows)
+
+    def forget_failures(self) -> int:
+        """Lets all kernels that failed be tried again; says how many there were."""
+        with self._explaining(), self._writing():
+            return self._connection.execute("DELETE FROM failures").rowcount
+
+    def compact(self) -> None:
+        """Removes what cannot be used, and gives the space of replaced schedules back to the disk.
+
+        Raises:
+            TuningDatabaseError: not enough space for it; the file is as before.
+        """
+        with self._explaining():
+            with self._writing():
+                self._connection.execute("DELETE FROM kernels WHERE NOT json_valid(trace_json) OR latency_s <= 0")
+                self._connection.execute("DELETE FROM failures WHERE key IN (SELECT key FROM kernels)")
+            self._connection.execute("VACUUM")
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
     def __len__(self) -> int:
         """Number of kernels with a record."""
         with self._explaining():
             count: int = self._connection.execute("SELECT count(*) FROM kernels").fetchone()[0]
         return count
+
+    def num_trials(self) -> int:
+        """Schedules tried so far, over all kernels, those without a usable one included."""
+        with self._explaining():
+            sums = [
+                self._connection.execute(f"SELECT coalesce(sum(num_trials), 0) FROM {table}").fetchone()[0]
+                for table in ("kernels", "failures")
+            ]
+        return int(sum(sums))
 
     def _create(self, meta: dict[str, str]) -> None:
         with self._writing():
@@ -149,6 +242,10 @@ class TuningDatabase:
                 "CREATE TABLE IF NOT EXISTS kernels (key TEXT PRIMARY KEY, name TEXT NOT NULL, trace_json TEXT"
                 " NOT NULL, latency_s REAL NOT NULL, num_trials INTEGER NOT NULL, num_failed INTEGER NOT NULL,"
                 " updated REAL NOT NULL)"
+            )
+            self._connection.execute(
+                "CREATE TABLE IF NOT EXISTS failures (key TEXT PRIMARY KEY, name TEXT NOT NULL,"
+                " num_trials INTEGER NOT NULL, updated REAL NOT NULL)"
             )
             self._connection.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", meta.items())
 
@@ -181,6 +278,11 @@ class TuningDatabase:
 
     def _failure(self, error: Exception) -> TuningDatabaseError:
         return TuningDatabaseError(f"tuning database {self.path}: {error}; free space, or move the file away")
+
+
+def identity(target: str, tvm_version: str) -> dict[str, str]:
+    """What two databases must share for a record of one to mean the same in the other."""
+    return {"target": target, "tvm_version": tvm_version, "pipeline": str(PIPELINE_VERSION)}
 
 
 def _is_whole(record: KernelRecord) -> bool:

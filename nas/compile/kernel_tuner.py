@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 BLOCKS = 5
 """Timed blocks of a schedule; their median is its time."""
 BLOCK_MS = 2
-"""Least duration of a block: a thousand calls of a 2 microsecond kernel."""
+"""About how long a block lasts: a thousand calls of a 2 microsecond kernel."""
+FIRST_CALLS = 3
+"""Calls that tell how many make a block; they also warm up the caches."""
 LOCK_POLL_S = 0.002
 """Schedules are timed for some 20 ms, so waiting workers ask often."""
 LOCK_TIMEOUT_S = 600.0
@@ -96,20 +98,17 @@ def tune_kernel(job: TuningJob) -> TuningResult:
     import tvm
 
     from nas.compile.traces import trace_to_text
-    from nas.compile.tvm_import import import_intrinsics
-
-    import_intrinsics()
 
     journal = Path(job.journal)
     done = {entry.trial: entry for entry in read_journal(journal)}
     workload = tvm.ir.load_json(job.workload_json)
     target = tvm.target.Target(json.loads(job.target))
     with journal.open("a") as log:
-        for trial, schedule, arguments in _schedules(workload, target, job.num_trials):
+        for trial, schedule in _schedules(workload, target, job.num_trials):
             if trial in done:
                 continue
             _write(log, JournalEntry(trial, None, None))
-            latency_s = _build_and_time(schedule, arguments, target, job)
+            latency_s = _build_and_time(schedule, target, job)
             if latency_s is not None:
                 _write(log, JournalEntry(trial, latency_s, trace_to_text(schedule.trace)))
     return summarise(job, read_journal(journal))
@@ -149,10 +148,28 @@ def _write(log: TextIO, entry: JournalEntry) -> None:
 
 def _schedules(
     workload: tvm.IRModule, target: tvm.target.Target, num_trials: int
-) -> Iterator[tuple[int, tvm.s_tir.Schedule, Any]]:
-    """Random draws from MetaSchedule's design space of the kernel, the same in every process."""
+) -> Iterator[tuple[int, tvm.s_tir.Schedule]]:
+    """Schedules written for such kernels, best guess first; then random draws. The same in every process."""
+    from nas.compile.schedules.proposals import proposals, scheduled
+
+    proposed = proposals(workload, target)[:num_trials]
+    for trial, proposal in enumerate(proposed):
+        schedule = scheduled(workload, proposal)
+        if schedule is not None:
+            yield trial, schedule
+    num_draws = num_trials - len(proposed)
+    if num_draws > 0:
+        for draw, schedule in enumerate(_random_draws(workload, target, num_draws)):
+            yield len(proposed) + draw, schedule
+
+
+def _random_draws(workload: tvm.IRModule, target: tvm.target.Target, num_draws: int) -> Iterator[tvm.s_tir.Schedule]:
+    """Random draws from MetaSchedule's design space of the kernel."""
     from tvm.s_tir import meta_schedule
 
+    from nas.compile.tvm_import import import_intrinsics
+
+    import_intrinsics()
     context = meta_schedule.TuneContext(
         mod=workload,
         target=target,
@@ -164,23 +181,22 @@ def _schedules(
     ).clone()
     strategy = context.search_strategy
     strategy.pre_tuning(
-        max_trials=num_trials,
-        num_trials_per_iter=num_trials,
+        max_trials=num_draws,
+        num_trials_per_iter=num_draws,
         design_spaces=context.generate_design_space(),
         database=meta_schedule.database.MemoryDatabase(),
         cost_model=meta_schedule.cost_model.RandomModel(),
     )
-    for trial, candidate in enumerate(strategy.generate_measure_candidates() or []):
-        yield trial, candidate.sch, candidate.args_info
+    for candidate in strategy.generate_measure_candidates() or []:
+        yield candidate.sch
     strategy.post_tuning()
 
 
-def _build_and_time(
-    schedule: tvm.s_tir.Schedule, arguments: Any, target: tvm.target.Target, job: TuningJob
-) -> float | None:
+def _build_and_time(schedule: tvm.s_tir.Schedule, target: tvm.target.Target, job: TuningJob) -> float | None:
     """Median seconds of one call, or None where the schedule does not build or run."""
     import numpy as np
     import tvm
+    from tvm.s_tir.meta_schedule.arg_info import ArgInfo
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
     from profilers.lock import device_lock
@@ -190,6 +206,8 @@ def _build_and_time(
         with _time_limit(job.trial_timeout_s):
             module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(schedule.mod)
             library = tvm.tirx.build(module, target=target)
+            library["main"]  # generates the machine code, half of the work, before the device is taken
+            arguments = ArgInfo.from_prim_func(module["main"])
             # Numbers near 1 keep denormals away, which run tens of times slower than others.
             tensors = [
                 tvm.runtime.tensor(
@@ -202,10 +220,23 @@ def _build_and_time(
             device_lock(job.device_id, timeout_s=LOCK_TIMEOUT_S, sleep=lambda seconds: time.sleep(LOCK_POLL_S)),
             _time_limit(job.trial_timeout_s),
         ):
-            timer = library.time_evaluator("main", tvm.cpu(0), number=1, repeat=BLOCKS, min_repeat_ms=BLOCK_MS)
-            return float(statistics.median(timer(*tensors).results))
+            return _time(library, tensors)
     except (RuntimeError, ValueError):  # `tvm.error.InternalError` and `ScheduleError` are RuntimeErrors
         return None
+
+
+def _time(library: Any, tensors: list[Any]) -> float:
+    """Median seconds of one call.
+
+    The number of calls in a block comes from a first, short block: TVM's own search for it
+    (`min_repeat_ms`) took five times longer than the blocks.
+    """
+    import tvm
+
+    first = library.time_evaluator("main", tvm.cpu(0), number=FIRST_CALLS, repeat=1)(*tensors).results[0]
+    number = max(1, round(BLOCK_MS * 1e-3 / max(first, 1e-9)))
+    timer = library.time_evaluator("main", tvm.cpu(0), number=number, repeat=BLOCKS)
+    return float(statistics.median(timer(*tensors).results))
 
 
 @contextlib.contextmanager

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nas.compile.exponential import use_polynomials
+
 if TYPE_CHECKING:
     import torch
     import tvm
 
-PIPELINE_VERSION = 2
+PIPELINE_VERSION = 3
 """Part of every cache key: kernels of another version are other kernels."""
 
 CONVOLUTION_LAYOUT = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
@@ -58,7 +60,7 @@ def lower(program: torch.export.ExportedProgram, target: tvm.target.Target) -> t
                 passes.DeadCodeElimination(),
             ]
         )(module)
-        return passes.AttachAttrLayoutFreeBuffers()(name_blocks(module))
+        return passes.AttachAttrLayoutFreeBuffers()(use_polynomials(name_blocks(module)))
 
 
 def name_blocks(module: tvm.IRModule) -> tvm.IRModule:

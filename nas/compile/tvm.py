@@ -9,8 +9,7 @@ import json
 import os
 import shutil
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from nas.compile.compile_worker import BuiltFiles, CompilePlan, CompileRequest
 from nas.compile.database import KernelRecord, TuningDatabase
 from nas.compile.kernels import KernelTask, tuned_coverage
 from nas.compile.lowering import PIPELINE_VERSION
+from nas.compile.stopwatch import Stopwatch
 from nas.compile.tuning import KernelTuner, TuningReport
 from nas.compile.workers import WorkerFailure, WorkerPool
 from profilers.artifact import Artifact, ArtifactError, hash_file
@@ -109,7 +109,7 @@ class TvmCompiler:
         on_progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
     ) -> Compiled | CompileFailure:
         """The artifact of one candidate and phase, from the cache where nothing has changed."""
-        clock = _Stopwatch()
+        clock = Stopwatch()
         request = CompileRequest(
             candidate_json=candidate.canonical_json(),
             phase=phase,
@@ -128,7 +128,7 @@ class TvmCompiler:
             on_progress("compile", 0, 1)
             planned = self._pool.run(compile_worker.plan, request, timeout_s=self._limits.timeout_s)
         if isinstance(planned, WorkerFailure):
-            return clock.failure(f"export and lowering: {planned.reason}")
+            return _failure(clock, f"export and lowering: {planned.reason}")
         assert isinstance(planned, CompilePlan)
         self._remember_plan(identity, planned.tasks)
         with clock.measuring("tune"):
@@ -137,6 +137,27 @@ class TvmCompiler:
             )
         with clock.measuring("compile"):
             return self._build(candidate, request, identity, planned.tasks, report, clock)
+
+    def plan(self, candidate: Candidate, phase: str) -> tuple[KernelTask, ...] | CompileFailure:
+        """The kernels that a candidate needs, with their workloads; nothing is tuned or built."""
+        clock = Stopwatch()
+        request = CompileRequest(
+            candidate_json=candidate.canonical_json(), phase=phase, weights=None, seed=0, target=self._device.target
+        )
+        with clock.measuring("compile"):
+            planned = self._pool.run(compile_worker.plan, request, timeout_s=self._limits.timeout_s)
+        if isinstance(planned, WorkerFailure):
+            return _failure(clock, f"export and lowering: {planned.reason}")
+        assert isinstance(planned, CompilePlan)
+        return planned.tasks
+
+    def missing(self, tasks: Sequence[KernelTask]) -> list[KernelTask]:
+        """Those kernels that `tune` would tune."""
+        return self._tuner.missing(tasks, self.database, refines=True)
+
+    def tune(self, tasks: Sequence[KernelTask]) -> TuningReport:
+        """Gives each kernel that had fewer the trials of the limits, one that has a record included."""
+        return self._tuner.tune(tasks, self.database, refines=True)
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Runs another job of `nas.compile` in the compile worker; a failure is a `WorkerFailure`."""
@@ -155,7 +176,7 @@ class TvmCompiler:
         identity: str,
         tasks: tuple[KernelTask, ...],
         report: TuningReport,
-        clock: _Stopwatch,
+        clock: Stopwatch,
     ) -> Compiled | CompileFailure:
         records = self.database.get(task.key for task in tasks)
         cached = self._cached(identity, records)
@@ -169,8 +190,10 @@ class TvmCompiler:
         )
         if isinstance(built, WorkerFailure):
             shutil.rmtree(folder, ignore_errors=True)
-            return clock.failure(f"building the library: {built.reason}")
+            return _failure(clock, f"building the library: {built.reason}")
         assert isinstance(built, BuiltFiles)
+        for key in built.unusable:  # the next compilation finds no record, and tunes the kernel
+            self.database.discard(records.pop(key))
         coverage = tuned_coverage(tasks, frozenset(records))
         artifact = self._artifact(candidate.candidate_id, request, folder, built, coverage)
         artifact.save()
@@ -201,7 +224,7 @@ class TvmCompiler:
         )
 
     @staticmethod
-    def _compiled(artifact: Artifact, num_kernels: int, num_known: int, clock: _Stopwatch) -> Compiled:
+    def _compiled(artifact: Artifact, num_kernels: int, num_known: int, clock: Stopwatch) -> Compiled:
         return Compiled(
             artifact=artifact,
             num_kernels=num_kernels,
@@ -265,30 +288,5 @@ def _remove_abandoned(artifacts: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-class _Stopwatch:
-    """Wall seconds by stage; stages do not nest."""
-
-    def __init__(self) -> None:
-        self.seconds = {"tune": 0.0, "compile": 0.0}
-        self._running: tuple[str, float] | None = None
-
-    def measuring(self, stage: str) -> _Stopwatch:
-        self._running = (stage, time.monotonic())
-        return self
-
-    def elapsed(self, stage: str) -> float:
-        running = self._running
-        extra = time.monotonic() - running[1] if running is not None and running[0] == stage else 0.0
-        return self.seconds[stage] + extra
-
-    def failure(self, reason: str) -> CompileFailure:
-        return CompileFailure(reason=reason, tune_s=self.elapsed("tune"), compile_s=self.elapsed("compile"))
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *exception: object) -> None:
-        assert self._running is not None
-        stage, since = self._running
-        self.seconds[stage] += time.monotonic() - since
-        self._running = None
+def _failure(clock: Stopwatch, reason: str) -> CompileFailure:
+    return CompileFailure(reason=reason, tune_s=clock.elapsed("tune"), compile_s=clock.elapsed("compile"))

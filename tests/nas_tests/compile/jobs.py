@@ -265,7 +265,7 @@ def draw_schedules(workload_json: str, target_json: str, count: int) -> list[tup
     import_intrinsics()
     target = tvm.target.Target(json.loads(target_json))
     drawn = []
-    for _, schedule, _ in _schedules(tvm.ir.load_json(workload_json), target, count):
+    for _, schedule in _schedules(tvm.ir.load_json(workload_json), target, count):
         steps = [step.kind.name for step in schedule.trace.insts]
         drawn.append((trace_to_text(schedule.trace), tvm.ir.save_json(schedule.mod), steps))
     return drawn
@@ -289,7 +289,6 @@ def time_unbuildable(reason: str, job: TuningJob) -> float | None:
     """Builds and times a schedule that the compiler for CPUs refuses, for one of two reasons."""
     import tvm
     from tvm import te
-    from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
     from nas.compile.kernel_tuner import _build_and_time
 
@@ -302,8 +301,7 @@ def time_unbuildable(reason: str, job: TuningJob) -> float | None:
     else:
         schedule.annotate(loop, "software_pipeline_stage", [0, 1])
         schedule.annotate(loop, "software_pipeline_order", [0, 1])
-    arguments = ArgInfo.from_prim_func(schedule.mod["main"])
-    return _build_and_time(schedule, arguments, tvm.target.Target(json.loads(job.target)), job)
+    return _build_and_time(schedule, tvm.target.Target(json.loads(job.target)), job)
 
 
 def workload_of_missing_function() -> str:
@@ -325,3 +323,16 @@ def begin_trial_and_die(job: TuningJob) -> TuningResult:
     with journal.open("a") as log:
         log.write(f"\n[{len(read_journal(journal))}, null, null]\n")
     os._exit(9)
+
+
+def kernels_without_a_schedule(request: CompileRequest) -> list[str]:
+    """Names of the kernels that a build without any tuning record leaves as plain loops."""
+    from tvm.s_tir import meta_schedule
+
+    from nas.compile.compile_worker import _database, _lower, _target
+
+    target = _target(request.target)
+    module = _lower(request).module
+    database = _database(module, target, {})
+    tasks = meta_schedule.relax_integration.extract_tasks(module, target)
+    return [task.task_name for task in tasks if not database.has_workload(task.dispatched[0])]

@@ -23,7 +23,7 @@ def draw_traces(request: CompileRequest) -> dict[str, str]:
     traces = {}
     for task in compile_worker.plan(request).tasks:
         if task.is_heavy:
-            _, schedule, _ = next(iter(kernel_tuner._schedules(tvm.ir.load_json(task.workload_json), target, 1)))
+            _, schedule = next(iter(kernel_tuner._schedules(tvm.ir.load_json(task.workload_json), target, 1)))
             traces[task.key] = trace_to_text(schedule.trace)
     return traces
 

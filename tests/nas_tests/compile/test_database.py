@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -12,6 +13,7 @@ import pytest
 from nas.compile import database as database_module
 from nas.compile.database import KernelRecord, TuningDatabase, TuningDatabaseError
 from nas.errors import NasError
+from profilers.device import local_device
 
 _WRITE = """
 import sys
@@ -260,3 +262,16 @@ def test_a_damaged_schedule_counts_as_none_and_is_replaced(path: Path) -> None:
     database.put(make_record(latency_s=3.0, trace="[1]"))
     assert database.get(["k"])["k"].trace_json == "[1]"
     assert database.get(["k"])["k"].latency_s == 3.0
+
+
+def test_one_and_two_threads_are_two_targets_with_a_database_each(tmp_path: Path) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("needs two cores")
+    targets = [local_device(count).target for count in (1, 2)]
+    assert [json.loads(target)["num-cores"] for target in targets] == [1, 2]
+    first, second = (TuningDatabase.for_target(tmp_path, target=target, tvm_version="1") for target in targets)
+    first.put(make_record())
+    assert first.path != second.path
+    assert (len(first), len(second)) == (1, 0)
+    with pytest.raises(TuningDatabaseError, match="target is"):
+        TuningDatabase(first.path, target=targets[1], tvm_version="1")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -132,3 +133,48 @@ def test_a_job_that_raises_is_a_bug_that_shows_its_traceback(
     assert "Traceback" in str(caught.value)
     assert "tune_kernel" in str(caught.value)
     assert len(database) == 0
+
+
+def test_a_kernel_whose_schedules_all_failed_is_tried_again_only_when_asked(
+    make_tuner: MakeTuner, database: TuningDatabase, mean: KernelTask
+) -> None:
+    heavy = dataclasses.replace(mean, is_heavy=True)
+    assert make_tuner(num_trials=2, trial_timeout_s=0.001).tune([heavy], database).num_failed == 2
+    tuner = make_tuner(num_trials=2)
+    again = tuner.tune([heavy], database)
+    assert (again.num_trials, again.failed_kernels) == (0, ("mean1",))
+    assert tuner.missing([heavy], database) == []
+    assert make_tuner(num_trials=3).missing([heavy], database) == [heavy]
+    assert database.forget_failures() == 1
+    assert tuner.tune([heavy], database).failed_kernels == ()
+
+
+def test_refining_tunes_what_had_fewer_trials_and_nothing_else(
+    make_tuner: MakeTuner, database: TuningDatabase, mean: KernelTask
+) -> None:
+    for key, num_trials in (("few", 2), ("many", 9)):
+        database.put(
+            KernelRecord(key=key, name="n", trace_json="[]", latency_s=1.0, num_trials=num_trials, num_failed=0)
+        )
+    few, many, light = (dataclasses.replace(mean, key=key, is_heavy=key != "light") for key in ("few", "many", "light"))
+    database.put(
+        KernelRecord(key="light", name="n", trace_json="[]", latency_s=1.0, num_trials=LIGHT_TRIALS, num_failed=0)
+    )
+    tuner = make_tuner(num_trials=LIGHT_TRIALS + 1)
+    assert tuner.missing([few, many, light], database) == []
+    assert tuner.missing([few, many, light], database, refines=True) == [few]
+
+
+def test_tuners_for_one_and_two_threads_in_one_process_each_start_workers_of_their_own_kind(target: str) -> None:
+    tuners = [
+        KernelTuner(
+            target=target, device_id="local", num_trials=1, num_threads=count, num_workers=1, trial_timeout_s=60.0
+        )
+        for count in (1, 2)
+    ]
+    try:
+        seen = [tuner._pool.run(os.getenv, "TVM_NUM_THREADS", timeout_s=60.0) for tuner in tuners]  # type: ignore[arg-type]
+    finally:
+        for tuner in tuners:
+            tuner.close()
+    assert seen == ["1", "2"]

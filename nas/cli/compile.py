@@ -1,0 +1,100 @@
+"""`nas compile`: a network as a library for a device that is not here.
+
+A command of its own beside `nas tune`: tuning belongs to the device at hand and its database; this makes files for
+another one, with TVM's default schedules, as nothing can be timed without the device.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nas.errors import NasError
+
+if TYPE_CHECKING:
+    from search_spaces.candidate import Candidate
+
+_WEIGHTS = "weights.pt"
+
+
+class CompileError(NasError):
+    """A network that cannot be compiled, or a folder that cannot take it."""
+
+
+def compile_(
+    candidate: Annotated[Path, typer.Argument(help="A winner's folder, or a candidate.json.")],
+    target: Annotated[str, typer.Option(help="rpi5, aarch64 (generic Armv8.2) or riscv64.")],
+    out: Annotated[Path, typer.Option(help="New folder for the library.")],
+    threads: Annotated[int, typer.Option(min=1, max=256, help="Threads of one inference.")] = 1,
+    phase: Annotated[str | None, typer.Option(help="Entry point; the space's first by default.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Compile a network ahead of time for another kind of device, into a linked library.
+
+    The code is untuned: its latency says nothing about what the device can do, and none is given.
+    """
+    from nas.compile.targets import find_target
+    from nas.compile.tvm import CompileFailure, CompileLimits, TvmCompiler
+    from profilers.lock import state_folder
+    from search_spaces.registry import make_space
+
+    device = find_target(target).device(threads)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise CompileError(f"{out}: exists and is not an empty folder; give another --out, or remove it")
+    network = read_candidate(candidate)
+    phases = [each.name for each in make_space(network.space, network.input, network.head).phases(network)]
+    if phase is not None and phase not in phases:
+        raise CompileError(f"phase {phase!r} is unknown; allowed: {', '.join(phases)}")
+    weights = candidate / _WEIGHTS
+    if not weights.is_file():
+        print(f"{candidate}: no {_WEIGHTS}; the library gets random weights", file=sys.stderr)
+    compiler = TvmCompiler(device, CompileLimits(tuning_trials=0), state_folder())
+    try:
+        compiled = compiler.compile(network, phase or phases[0], weights=weights if weights.is_file() else None)
+    finally:
+        compiler.close()
+    if isinstance(compiled, CompileFailure):
+        raise CompileError(f"{candidate}: {compiled.reason}")
+    _copy(compiled.artifact.folder, out)
+    answer = {
+        "candidate_id": network.candidate_id, "phase": phase or phases[0], "target": target,
+        "threads": threads, "library": str(out / "model.so"), "bytes": compiled.artifact.model_bytes,
+        "tuned_coverage": compiled.artifact.tuned_coverage, "seconds": compiled.compile_s,
+    }  # fmt: skip
+    if as_json:
+        print(json.dumps(answer))
+    else:
+        print(f"{out / 'model.so'}: {compiled.artifact.model_bytes:,} bytes for {target}, untuned; parity.npz has")
+        print("inputs and answers to check it with on the device")
+
+
+def read_candidate(path: Path) -> Candidate:
+    """The candidate of a winner's folder or of a JSON file.
+
+    Raises:
+        CompileError: there is none, or it is damaged.
+    """
+    from search_spaces.candidate import Candidate
+
+    file = path / "candidate.json" if path.is_dir() else path
+    try:
+        return Candidate.from_json(json.loads(file.read_text()))
+    except (OSError, ValueError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else f"not a candidate ({error})"
+        raise CompileError(f"{file}: {reason}; give a winner's folder or a candidate.json") from error
+
+
+def _copy(artifact: Path, out: Path) -> None:
+    """All or nothing: a copy beside `out` that takes its name when it is whole."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    building = out.with_name(f".{out.name}.tmp")
+    shutil.rmtree(building, ignore_errors=True)
+    shutil.copytree(artifact, building)
+    if out.is_dir():
+        out.rmdir()
+    building.rename(out)
