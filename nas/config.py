@@ -52,6 +52,10 @@ class SearchSettings(BaseModel):
             ' "memory=64MiB". Without one: the latency of the reference network of the space and 5% more.'
         ),
     )
+    screen: bool = Field(
+        default=True,
+        description="Whether a cost model keeps candidates that are surely too slow from being compiled.",
+    )
     minutes: float | None = Field(
         default=None, gt=0, description="Wall clock, in minutes, after which no trial is started.", examples=[30.0]
     )

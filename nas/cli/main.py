@@ -12,7 +12,7 @@ import traceback
 
 import typer
 
-from nas.cli import bench, bench_search, compile, init, search, spaces, tune
+from nas.cli import bench, bench_search, calibrate, compile, init, search, spaces, tune
 from nas.errors import NasError
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app.command("spaces")(spaces.spaces)
 app.command("init")(init.init)
 app.command("tune")(tune.tune)
 app.command("compile")(compile.compile_)
+app.command("calibrate")(calibrate.calibrate)
 app.add_typer(bench.app, name="bench")
 
 

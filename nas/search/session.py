@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -28,6 +28,8 @@ from nas.search.finalists import (
 )
 from nas.search.loop import ENQUEUED_REFERENCES, run_search, settle_budgets
 from nas.search.progress import Watcher
+from nas.search.screener import open_screener
+from nas.search.screening import screening_report
 from nas.search.study import (
     MANIFEST_NAME,
     StudyError,
@@ -81,8 +83,15 @@ def run_study(config: StudyConfig, *, fresh: bool, accept_failures: str | None, 
                 write_manifest(folder, config, task, bench.device, extra)
             _announce(config, folder, bench.device, ledger, watcher)
             bench.budgets, note = settle_budgets(config, space, ledger, bench, watcher)
+            if config.search.screen:
+                bench.screener = open_screener(
+                    space, phase, bench.device.fingerprint, seed=config.search.seed, ledger=ledger, watcher=watcher
+                )
             with open_optuna_study(config, task.direction) as study:
                 ended_because = run_search(config, space, study, ledger, bench, watcher)
+            screening = screening_report(ledger)
+            if screening.num_ruled_out or screening.num_audited:
+                watcher.note(str(screening))
             _remove_scratch(folder)
             with tempfile.TemporaryDirectory(prefix=SCRATCH_PREFIX, dir=folder) as scratch:
                 Path(scratch).chmod(0o755)
@@ -120,7 +129,11 @@ def run_study(config: StudyConfig, *, fresh: bool, accept_failures: str | None, 
             )
             report = write_report(summary)
             write_manifest(
-                folder, config, task, bench.device, extra | _closing(summary, bench.budgets, ledger, ended_because)
+                folder,
+                config,
+                task,
+                bench.device,
+                extra | _closing(summary, bench.budgets, ledger, ended_because) | {"screening": asdict(screening)},
             )
         except BaseException:  # Ctrl-C included: the time was spent all the same
             with contextlib.suppress(LedgerError):
