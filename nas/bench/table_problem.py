@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.bench.cell_features import features_of
+from nas.bench.table_encoding import encode
 from nas.bench.tables import Choice, Table, TableError
 from nas.front import hypervolume
 from nas.search.candidate_source import Options
+from profilers.cost_model.terms import Encoded
 
 Floats = NDArray[np.float64]
 
@@ -28,6 +30,7 @@ class TableProblem:
         budget_ms: the largest latency that counts.
         worst: quality of the reference point, the lowest in the table.
         whole: hypervolume of the true front within the budget.
+        encoded: the architectures as terms of a latency, for the cost model.
         answers: of each choice, every answer that the table has.
     """
 
@@ -39,6 +42,7 @@ class TableProblem:
     budget_ms: float
     worst: float
     whole: float
+    encoded: Encoded
     answers: Mapping[str, tuple[Choice, ...]]
     _rows: dict[tuple[Choice, ...], int] = field(repr=False)
 
@@ -106,6 +110,7 @@ def make_problem(
         budget_ms=limit,
         worst=worst,
         whole=whole,
+        encoded=encode(table).take(rows),
         answers={name: tuple(sorted({row[name] for row in choices}, key=str)) for name in names},
         _rows={tuple(row[name] for name in names): at for at, row in enumerate(choices)},
     )

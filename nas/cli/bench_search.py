@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from nas.cli.bench import app, deliver
 from nas.errors import NasError
 
 QUICK_METHODS = ("random", "nsga2", "tpe_multivariate", "evolution", "ours")
@@ -19,7 +18,6 @@ class BenchSearchError(NasError):
     """A replay that was asked for wrongly."""
 
 
-@app.command("search")
 def search(
     table: Annotated[Path, typer.Argument(help="CSV of architecture, quality and latency, compressed or not.")],
     quality: Annotated[str | None, typer.Option(help="Column of quality; the first one found otherwise.")] = None,
@@ -45,6 +43,7 @@ def search(
     from nas.bench.table_problem import make_problem
     from nas.bench.table_search import bench_search
     from nas.bench.tables import load_table
+    from nas.cli.bench import deliver
 
     if unknown := [name for name in method or () if name not in METHODS]:
         raise BenchSearchError(f"method {unknown[0]!r}: unknown; allowed: {', '.join(METHODS)}")

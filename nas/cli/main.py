@@ -12,7 +12,7 @@ import traceback
 
 import typer
 
-from nas.cli import bench, bench_search, calibrate, compile, init, search, spaces, tune
+from nas.cli import bench, calibrate, compile, init, search, spaces, tune
 from nas.errors import NasError
 
 app = typer.Typer(

@@ -20,6 +20,7 @@ from optuna.trial import TrialState
 from nas.search.candidate_source import CandidateSource, Options
 from nas.search.cost_belief import Forecast, believe
 from nas.search.proposer import Choice, Known, Pool, Proposer
+from nas.search.sampler import PREDICTED_ATTRIBUTE
 from search_spaces.candidate import Candidate
 from search_spaces.space import Choices
 
@@ -42,6 +43,10 @@ class Forecaster(Protocol):
 
     def forecast(self, candidates: Sequence[Candidate]) -> Forecast:
         """What each candidate costs, with standard deviations: 0 for what is known exactly."""
+        ...
+
+    def learn(self, candidates: Sequence[Candidate], measured: Floats) -> None:
+        """Everything that was measured so far; a model may fit itself to it, and need not."""
         ...
 
 
@@ -74,6 +79,8 @@ class Cost:
 
         The constraint is of the upper bound of the interval, which is what has to be within the budget.
         """
+        if PREDICTED_ATTRIBUTE in trial.user_attrs:
+            return None
         if self.objective is not None and trial.values is not None:
             return float(trial.values[self.objective])
         if self.constraint in trial.constraints and self.maximum is not None:
@@ -241,9 +248,10 @@ class BudgetSampler(BaseSampler):
         forecaster = self._costs[position].forecaster
         forecast = known_forecast = None
         if forecaster is not None:
-            forecast = forecaster.forecast([*pending.candidates, *options.candidates])
             measured = [each for each, is_known in zip(history.options.candidates, is_measured, strict=True) if is_known]
-            known_forecast = forecaster.forecast(measured)
+            forecaster.learn(measured, history.costs[is_measured, position])
+            forecast = forecaster.forecast([*pending.candidates, *options.candidates])
+            known_forecast = forecaster.forecast(measured) if measured else None
         learned = believe(
             features, forecast, known_features[is_measured], known_forecast, history.costs[is_measured, position], rng
         )

@@ -16,7 +16,14 @@ from nas.ledger import Ledger
 from nas.search.fellow_workers import FellowWorkers
 from nas.search.pipeline import Proposal, Stopped, Workbench, compile_candidate, evaluate, measure_latency
 from nas.search.progress import Watcher
-from nas.search.sampler import BUDGET_SAMPLER, LATENCY_ATTRIBUTE, OptunaSuggest, Samplers, decided_sampler
+from nas.search.sampler import (
+    BUDGET_SAMPLER,
+    LATENCY_ATTRIBUTE,
+    PREDICTED_ATTRIBUTE,
+    OptunaSuggest,
+    Samplers,
+    decided_sampler,
+)
 from nas.trial import Outcome, TrialRecord
 from profilers.measurement import LatencyEstimate
 from search_spaces.space import Choices, SearchSpace, replay
@@ -221,6 +228,8 @@ def tell(
         for name, excess in (predicted_violations if is_predicted else violations)(budgets, record.cost):
             if name not in told:
                 trial.set_constraint(name, excess)
+        if is_predicted:
+            trial.set_user_attr(PREDICTED_ATTRIBUTE, True)
         if record.outcome is not Outcome.SCORED:
             trial.set_user_attr(LATENCY_ATTRIBUTE, _latency(record, phase).latency_ms)
     if record.outcome is Outcome.SCORED:

@@ -24,6 +24,10 @@ LATENCY_ATTRIBUTE = "latency_ms"
 """Of a trial that is over budget: it has no values, and the samplers of Optuna need its latency."""
 
 
+PREDICTED_ATTRIBUTE = "is_predicted"
+"""Of a trial whose constraints a cost model made: they teach nothing about costs."""
+
+
 class OptunaSuggest:
     """Answers a space's questions from an Optuna trial; an answer once given stays."""
 
