@@ -221,6 +221,7 @@ class BudgetSampler(BaseSampler):
         proposer = Proposer(
             known,
             (scaled[first:second], values[:offset, objectives]),
+            num_tried=history.num_tried + len(pending.keys),
             lowest=np.nanmin(seen, axis=0),
             maximum=self._maximum(objectives, seen),
             worst=self._worst,

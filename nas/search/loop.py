@@ -129,7 +129,7 @@ def run_next(search: Search) -> None:
     fellows.patiently(fellows.retry_lost)
     number = fellows.patiently(lambda: len(study.get_trials(deepcopy=False)))
     study.sampler = search.samplers.of(number)
-    trial = fellows.patiently(study.ask)
+    trial = fellows.ask()
     with fellows.heartbeat(trial):
         run_trial(trial, search)
     if search.config.search.sampler == BUDGET_SAMPLER and search.config.search.min_gain is not None:

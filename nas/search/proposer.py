@@ -119,6 +119,7 @@ class Proposer:
         known: results so far; the latest fits are as good as what is passed in here.
         pending: features and believed costs of candidates that other workers are at; they are taken to
             come out as the surrogate expects, so that workers do not try the same thing.
+        num_tried: candidates tried so far, whatever became of them; the starting design goes by it.
         lowest: smallest costs that count; `maximum`: the costs from which hypervolume does not, usually the budgets.
         worst: the quality from which hypervolume counts; None: the worst seen.
         rng: decides ties and draws; the same state gives the same answers.
@@ -129,13 +130,14 @@ class Proposer:
         known: Known,
         pending: tuple[Floats, Floats],
         *,
+        num_tried: int,
         lowest: Floats,
         maximum: Floats,
         worst: float | None,
         rng: np.random.Generator,
     ) -> None:
         self._rng = rng
-        self._num_known = len(known.qualities) + len(pending[0])
+        self._num_tried = num_tried
         self._processes: GaussianProcesses | None = None
         if len(known.qualities) < NUM_SPREAD:
             return
@@ -168,7 +170,7 @@ class Proposer:
         """The candidate to try next, out of at least one."""
         candidates = np.flatnonzero(pool.within >= min(MIN_WITHIN, float(pool.within.max())))
         if self._processes is None:
-            return Choice(index=_spread(self._num_known, pool, candidates, self._rng), gain=None)
+            return Choice(index=_spread(self._num_tried, pool, candidates, self._rng), gain=None)
         likely = pool.at(candidates)
         expected = self.expected(likely)
         best = int(np.argmax(expected))
@@ -180,7 +182,8 @@ class Proposer:
 
 
 def _spread(number: int, pool: Pool, candidates: NDArray[np.intp], rng: np.random.Generator) -> int:
-    """One of the likely candidates about the `number`-th of equal shares of the first cost."""
+    """One of the likely candidates about the next of equal shares of the first cost; over and over again."""
+    number %= NUM_SPREAD
     likely = candidates[pool.within[candidates] >= min(0.5, float(pool.within[candidates].max()))]
     order = likely[np.argsort(pool.costs[likely, 0], kind="stable")]
     middle = int((number + 0.5) / NUM_SPREAD * len(order))

@@ -27,6 +27,7 @@ from nas.search.finalists import (
     test_scores,
 )
 from nas.search.loop import ENQUEUED_REFERENCES, run_search, settle_budgets
+from nas.search.patience import PatientLedger
 from nas.search.progress import Watcher
 from nas.search.screener import open_screener
 from nas.search.screening import screening_report
@@ -74,6 +75,8 @@ def run_study(config: StudyConfig, *, fresh: bool, accept_failures: str | None, 
     phase = _first_phase(space)
     resolve_budgets(config.search.parsed_budgets, (phase,))
     with open_folder(config, fresh=fresh) as folder, open_ledger(config) as ledger:
+        if isinstance(ledger, PatientLedger):
+            ledger.on_wait = watcher.note
         bench = LocalWorkbench(config, folder, ledger, phase, watcher)
         try:
             _claim_device(ledger, bench.device, folder)
