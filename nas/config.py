@@ -64,7 +64,7 @@ class SearchSettings(BaseModel):
         default=None,
         gt=0,
         lt=1,
-        description="Share of the hypervolume; the search ends when less is expected three times in a row (budget only).",
+        description="Share of the hypervolume: less expected three times in a row ends the search (sampler budget).",
         examples=[0.001],
     )
 

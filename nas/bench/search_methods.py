@@ -67,7 +67,9 @@ class OptunaMethod:
         self._trial = self._study.ask()
         choices: dict[str, Choice] = {}
         for name, answers in self._problem.answers.items():
-            choices[name] = self._trial.suggest_categorical(name, list(answers))
+            answer = self._trial.suggest_categorical(name, list(answers))
+            assert isinstance(answer, str | float)
+            choices[name] = answer
         return self._problem.row_of(choices)
 
     def _constrain(self, latency_ms: float) -> None:
@@ -83,6 +85,7 @@ class OptunaMethod:
     def tell(self, seen: Seen) -> None:
         """See `Method`."""
         self._constrain(seen.latency_ms)
+        assert self._trial is not None
         self._study.tell(self._trial, [seen.quality, seen.latency_ms])
 
 
@@ -238,7 +241,11 @@ def _budget_method(
         for row in (spread_rows(problem, num_measured, np.random.default_rng([seed, 1])) if num_measured else ())
     ]
     cost = Cost(
-        name="latency", maximum=problem.budget_ms, objective=1, constraint=BUDGET, forecaster=forecaster  # type: ignore[arg-type]
+        name="latency",
+        maximum=problem.budget_ms,
+        objective=1,
+        constraint=BUDGET,
+        forecaster=forecaster,  # type: ignore[arg-type]
     )
     sampler = BudgetSampler(TableSource(problem), [cost], seed=seed, worst=problem.worst, measured=measured)
     return OptunaMethod(problem, sampler)

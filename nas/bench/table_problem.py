@@ -98,7 +98,9 @@ def make_problem(
     worst = float(values.min())
     whole = _covered(values, latencies_ms, worst, limit)
     if whole <= 0:
-        raise TableError(f"{table.name}: every architecture within {limit:g} ms has the lowest {quality}; nothing to find")
+        raise TableError(
+            f"{table.name}: every architecture within {limit:g} ms has the lowest {quality}; nothing to find"
+        )
     choices = tuple(table.choices[row] for row in rows)
     names = list(choices[0])
     return TableProblem(

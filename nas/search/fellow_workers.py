@@ -130,7 +130,7 @@ class FellowWorkers:
         return [trial for trial in running if trial._trial_id in stale or self._never_began(trial)]
 
     def _never_began(self, trial: FrozenTrial) -> bool:
-        """Its worker was lost between asking and the first sign of life: Optuna sees no heartbeat that could be stale."""
+        """Its worker was lost between asking and the first sign of life, which Optuna does not notice."""
         storage = self._storage()
         age_s = (datetime.now() - (trial.datetime_start or datetime.now())).total_seconds()
         if age_s < GRACE_S:
@@ -189,13 +189,10 @@ class FellowWorkers:
         """Puts a scored trial's weights into the database, for whichever worker measures the winners."""
         if not self.are_possible or record.outcome is not Outcome.SCORED or record.duplicate_of is not None:
             return
-        for path in sorted(folder.glob(WEIGHTS_FILE)):
-            content = path.read_bytes()
-            if len(content) <= MAX_SHARED_BYTES:
-                payload = {"name": path.name, "content": base64.b64encode(content).decode()}
-                trial = record.trial
-                self.patiently(lambda: self.ledger.record_stage(trial, "weights", payload, 0.0))
-                return
+        path = folder / WEIGHTS_FILE
+        if path.is_file() and path.stat().st_size <= MAX_SHARED_BYTES:
+            payload = {"name": path.name, "content": base64.b64encode(path.read_bytes()).decode()}
+            self.patiently(lambda: self.ledger.record_stage(record.trial, "weights", payload, 0.0))
 
     def fetch_weights(self, weights_folder: Callable[[int], Path]) -> None:
         """Writes the weights that other workers trained to where this one looks for them."""
@@ -203,7 +200,11 @@ class FellowWorkers:
             return
         for record in self.ledger.records():
             folder = weights_folder(record.trial)
-            if record.outcome is not Outcome.SCORED or record.duplicate_of is not None or any(folder.glob(WEIGHTS_FILE)):
+            if (
+                record.outcome is not Outcome.SCORED
+                or record.duplicate_of is not None
+                or (folder / WEIGHTS_FILE).is_file()
+            ):
                 continue
             for stage in self.ledger.stages(record.trial):
                 if stage.stage == "weights":
@@ -234,8 +235,11 @@ class FellowWorkers:
 
     def _storage(self) -> RDBStorage:
         """Optuna's own storage behind its cache."""
+        from optuna.storages import RDBStorage
+
         storage = self.study._storage
-        backend: RDBStorage = getattr(storage, "_backend", storage)
+        backend = getattr(storage, "_backend", storage)
+        assert isinstance(backend, RDBStorage)
         return backend
 
 

@@ -7,12 +7,14 @@ its likelihood (a coarse fully Bayesian treatment, as in Snoek et al. 2012, sect
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+Floats = NDArray[np.floating[Any]]
 
 NUM_SETTINGS = 16
 NUM_KEPT = 3
@@ -46,9 +48,8 @@ class Setting:
     @property
     def log_prior(self) -> float:
         """Up to a constant: keeps few observations from choosing extremes."""
-        return -0.5 * (
-            (np.log(self.length) / 0.7) ** 2 + ((np.log(self.amplitude) + 0.4) / 1.0) ** 2 + (np.log(self.trend) + 1) ** 2
-        )
+        length, amplitude, trend = math.log(self.length), math.log(self.amplitude), math.log(self.trend)
+        return -0.5 * ((length / 0.7) ** 2 + (amplitude + 0.4) ** 2 + (trend + 1.0) ** 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +167,7 @@ def _draw(rng: np.random.Generator) -> Setting:
 def _distances(one: Floats, other: Floats) -> Floats:
     """Euclidean distances in units of what two candidates typically are apart."""
     squares = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1)[None] - 2.0 * one @ other.T
-    return np.sqrt(np.maximum(squares, 0.0) / (2.0 * one.shape[1]))
+    return np.asarray(np.sqrt(np.maximum(squares, 0.0) / (2.0 * one.shape[1])))
 
 
 def _kernel(setting: Setting, distances: Floats, products: Floats) -> Floats:
@@ -177,7 +178,7 @@ def _kernel(setting: Setting, distances: Floats, products: Floats) -> Floats:
     kernel *= setting.amplitude
     kernel += setting.trend * products
     kernel += 1.0
-    return kernel
+    return np.asarray(kernel)
 
 
 def _log_likelihood(setting: Setting, distances: Floats, products: Floats, values: Floats) -> float:
@@ -190,4 +191,4 @@ def _log_likelihood(setting: Setting, distances: Floats, products: Floats, value
 
 
 def _cholesky(kernel: Floats, noise: float) -> Floats:
-    return np.linalg.cholesky(kernel + (noise + _JITTER) * np.eye(len(kernel)))
+    return np.asarray(np.linalg.cholesky(kernel + (noise + _JITTER) * np.eye(len(kernel))))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from nas.budget import Budget, resolve_budgets
+from nas.budget import Budget, Metric, resolve_budgets
 from nas.config import StudyConfig
 from nas.errors import NasError
 from nas.gates.budget import predicted_violations, violations
@@ -30,6 +30,8 @@ from search_spaces.space import Choices, SearchSpace, replay
 
 if TYPE_CHECKING:
     import optuna
+
+    from nas.search.budget_sampler import Forecaster
 
 ENQUEUED_REFERENCES = ("reference", "convolution_only", "attention_heavy")
 """Tried first, so that any search is compared with them; the first sets a default budget."""
@@ -81,7 +83,14 @@ class Search:
             space=self.space,
             budgets=self.bench.budgets,
             phase=self.bench.phase,
+            forecasters=self._forecasters(),
         )
+
+    def _forecasters(self) -> dict[Metric, Forecaster]:
+        from nas.search.cost_forecast import LatencyForecast
+
+        screener = getattr(self.bench, "screener", None)
+        return {} if screener is None else {"latency_ms": LatencyForecast(screener)}
 
 
 def run_search(

@@ -8,6 +8,7 @@ what the surrogate holds possible (Thompson sampling), which looks where the mea
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from nas.search.expected_gain import CostFront, expected_gain, gain
 from nas.search.gaussian_process import GaussianProcesses
 
-Floats = NDArray[np.float64]
+Floats = NDArray[np.floating[Any]]
 
 NUM_SPREAD = 8
 """Results before the surrogate is asked."""
@@ -59,13 +60,12 @@ class Pool:
 
     Attributes:
         features: shape (candidates, features).
-        costs, cost_deviations: believed costs that are objectives, shape (candidates, costs).
+        costs: believed costs that are objectives, shape (candidates, costs).
         within: probability that a candidate meets every budget.
     """
 
     features: Floats
     costs: Floats
-    cost_deviations: Floats
     within: Floats
 
     def at(self, indices: NDArray[np.intp]) -> Pool:
@@ -73,7 +73,6 @@ class Pool:
         return Pool(
             features=self.features[indices],
             costs=self.costs[indices],
-            cost_deviations=self.cost_deviations[indices],
             within=self.within[indices],
         )
 
@@ -105,11 +104,11 @@ class Warp:
 
     def apply(self, qualities: Floats) -> Floats:
         """Warped qualities; unbounded above, while `undo` stays below the ceiling."""
-        return -np.log((self._ceiling - qualities) / self._range)
+        return np.asarray(-np.log((self._ceiling - qualities) / self._range))
 
     def undo(self, warped: Floats) -> Floats:
         """The inverse of `apply`."""
-        return self._ceiling - self._range * np.exp(-warped)
+        return np.asarray(self._ceiling - self._range * np.exp(-warped))
 
 
 class Proposer:
@@ -163,7 +162,7 @@ class Proposer:
         """Expected gain in hypervolume of each candidate; only with a surrogate."""
         assert self._processes is not None
         means, deviations = self._processes.predict(pool.features)
-        gains = expected_gain(self._front, means, deviations, self._warp.undo, pool.costs, pool.cost_deviations)
+        gains = expected_gain(self._front, means, deviations, self._warp.undo, pool.costs)
         return pool.within * gains
 
     def choose(self, pool: Pool) -> Choice:

@@ -70,8 +70,12 @@ class Server:
                     parent.chmod(parent.stat().st_mode | 0o011)
         subprocess.run(
             [str(self._binaries / "initdb"), "-D", str(self._data), "-U", "nas", "--auth=trust", "--no-sync"],
-            check=True, stdout=subprocess.DEVNULL, user=self._user, cwd="/", env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"},
-        )  # fmt: skip
+            check=True,
+            stdout=subprocess.DEVNULL,
+            user=self._user,
+            cwd="/",
+            env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"},
+        )
 
     def start(self) -> None:
         self._process = subprocess.Popen(

@@ -142,8 +142,8 @@ def test_four_workers_of_which_one_is_killed_equal_a_single_one(url: str, tmp_pa
     assert set(trained.values()) == {1}
     assert weights.count("weights") == weights.count("train") == len(trained), "any worker can measure the winners"
 
-    from tests.nas_tests.search.small_studies import LARGE
     from nas.search.testing import plausible
+    from tests.nas_tests.search.small_studies import LARGE
 
     alone = run(
         configure(tmp_path / "alone", trials=NUM_TRIALS, budgets=["infer=12ms"], sampler="budget"),

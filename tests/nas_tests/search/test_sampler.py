@@ -48,7 +48,9 @@ def test_a_trial_over_budget_teaches_samplers_that_learn_from_complete_trials_on
     inner = sampler.infer_relative_search_space
 
     class Spy(type(sampler)):  # type: ignore[misc]
-        def infer_relative_search_space(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> dict[str, object]:
+        def infer_relative_search_space(
+            self, study: optuna.Study, trial: optuna.trial.FrozenTrial
+        ) -> dict[str, object]:
             seen.extend((each.state, each.values) for each in study.get_trials(deepcopy=False))
             return {}
 
