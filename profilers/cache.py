@@ -37,7 +37,9 @@ class CachingProfiler:
         key = json.dumps([artifact.digest, asdict(protocol), self.device().fingerprint], sort_keys=True)
         path = self._folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
         known = _read(path)
-        if known is not None and known.artifact_digest == artifact.digest:
+        # A file that was copied here from another machine is no evidence, whatever its name.
+        is_ours = known is not None and known.fingerprint == self.device().fingerprint
+        if known is not None and is_ours and known.artifact_digest == artifact.digest:
             return known
         seen = self._profiler.measure(artifact, protocol)
         if isinstance(seen, Measurement) and seen.rejected_because is None:

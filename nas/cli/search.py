@@ -29,7 +29,10 @@ def search(
     ] = None,
     trials: Annotated[int | None, typer.Option(help="Trials that the study ends with.")] = None,
     minutes: Annotated[float | None, typer.Option(help="Start no trial after this many minutes.")] = None,
-    sampler: Annotated[str | None, typer.Option(help="tpe, nsga2, gp or random.")] = None,
+    min_gain: Annotated[
+        float | None, typer.Option(help="End when less of the hypervolume is expected to be gained: 0.001.")
+    ] = None,
+    sampler: Annotated[str | None, typer.Option(help="budget, tpe, nsga2, gp or random.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of sampler and training.")] = None,
     data: Annotated[str | None, typer.Option(help="digits, fashion-mnist, npz or image-folder.")] = None,
     data_path: Annotated[str | None, typer.Option(help="File or folder with the data.")] = None,
@@ -44,6 +47,7 @@ def search(
     accept_failures: Annotated[
         str | None, typer.Option(metavar="REASON", help="Publish although trials failed for other reasons.")
     ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Put into the report which choices mattered.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Move an earlier study aside and start anew.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="End with one JSON object on stdout.")] = False,
 ) -> None:
@@ -56,6 +60,7 @@ def search(
         "search.space": space,
         "search.trials": trials,
         "search.minutes": minutes,
+        "search.min_gain": min_gain,
         "search.sampler": sampler,
         "search.seed": seed,
         "search.budgets": budget or None,
@@ -73,7 +78,7 @@ def search(
     settings = load_config(config, overrides, known)
     if accept_failures is not None and not accept_failures.strip():
         raise typer.BadParameter("needs a reason, which goes into the manifest", param_hint="--accept-failures")
-    result = _run(settings, fresh=fresh, accept_failures=accept_failures)
+    result = _run(settings, fresh=fresh, accept_failures=accept_failures, explain=explain)
     _print_result(result, as_json=as_json)
     if result.summary.blocked_because is not None:
         raise typer.Exit(1)
@@ -83,7 +88,7 @@ class DeviceUnknownError(NasError):
     """A device this version cannot measure on."""
 
 
-def _run(settings: StudyConfig, *, fresh: bool, accept_failures: str | None) -> StudyResult:
+def _run(settings: StudyConfig, *, fresh: bool, accept_failures: str | None, explain: bool) -> StudyResult:
     from nas.cli.terminal import Terminal
 
     if settings.device.id != "local":
@@ -95,7 +100,7 @@ def _run(settings: StudyConfig, *, fresh: bool, accept_failures: str | None) -> 
             # Imported in here, as it takes seconds in which people press Ctrl-C, too.
             from nas.search.session import run_study
 
-            return run_study(settings, fresh=fresh, accept_failures=accept_failures, watcher=terminal)
+            return run_study(settings, fresh=fresh, accept_failures=accept_failures, watcher=terminal, explain=explain)
         except KeyboardInterrupt:
             terminal.close()
             print(

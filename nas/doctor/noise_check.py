@@ -56,7 +56,8 @@ def check_noise(
         pairs = run_aa(profiler, artifact, wanted, on_pair=tell)
     if all(pair.comparison is None for pair in pairs):
         reason = pairs[-1].rejected_because
-        return Finding(name="noise", state="bad", text=f"nothing could be measured: {reason}")
+        text = f"nothing could be measured: {reason}"
+        return Finding(name="noise", state="warning" if num_pairs is None else "bad", text=text)
     if num_pairs is not None and num_pairs >= LEAST_PAIRS_TO_STORE:
         with device_lock(device.id, timeout_s=lock_timeout_s):
             store.save(enrolled(store.load(device), pairs))

@@ -109,6 +109,7 @@ class StudySummary:
         versions: (name, version) of what decides the numbers.
         seeds: (what, seed).
         command: what to run to go on with the study or repeat it.
+        importances: (choice, share of the quality's variance, share of the latency's); empty unless asked for.
         started_at, ended_at: with time zone.
     """
 
@@ -130,6 +131,7 @@ class StudySummary:
     seconds_total: float
     seconds_outside_trials: tuple[tuple[str, float], ...] = ()
     kernel_reuse: float | None = None
+    importances: tuple[tuple[str, float, float], ...] = ()
     versions: tuple[tuple[str, str], ...]
     seeds: tuple[tuple[str, int], ...]
     command: str

@@ -19,6 +19,7 @@ from nas.gates.result import GateResult
 from nas.ledger import Ledger, LedgerError
 from nas.report.summary import FrontMember, StudySummary
 from nas.report.write import write_report
+from nas.search.fellow_workers import FellowWorkers
 from nas.search.finalists import (
     SettledFront,
     front_members,
@@ -26,7 +27,9 @@ from nas.search.finalists import (
     settle_front,
     test_scores,
 )
+from nas.search.importance import importances_of
 from nas.search.loop import ENQUEUED_REFERENCES, run_search, settle_budgets
+from nas.search.patience import PatientLedger
 from nas.search.progress import Watcher
 from nas.search.screener import open_screener
 from nas.search.screening import screening_report
@@ -62,8 +65,17 @@ class StudyResult:
     ended_because: str
 
 
-def run_study(config: StudyConfig, *, fresh: bool, accept_failures: str | None, watcher: Watcher) -> StudyResult:
+def run_study(
+    config: StudyConfig, *, fresh: bool, accept_failures: str | None, watcher: Watcher, explain: bool = False
+) -> StudyResult:
     """Runs or resumes a study, settles its front, and writes its results folder.
+
+    Args:
+        config: what to run.
+        fresh: move an earlier study aside.
+        accept_failures: why failed trials do not block publication.
+        watcher: is told what happens.
+        explain: put into the report which choices mattered.
 
     Raises:
         NasError, TaskError, CandidateError, ProfilerError: something the user can mend, one line.
@@ -74,6 +86,8 @@ def run_study(config: StudyConfig, *, fresh: bool, accept_failures: str | None, 
     phase = _first_phase(space)
     resolve_budgets(config.search.parsed_budgets, (phase,))
     with open_folder(config, fresh=fresh) as folder, open_ledger(config) as ledger:
+        if isinstance(ledger, PatientLedger):
+            ledger.on_wait = watcher.note
         bench = LocalWorkbench(config, folder, ledger, phase, watcher)
         try:
             _claim_device(ledger, bench.device, folder)
@@ -89,6 +103,8 @@ def run_study(config: StudyConfig, *, fresh: bool, accept_failures: str | None, 
                 )
             with open_optuna_study(config, task.direction) as study:
                 ended_because = run_search(config, space, study, ledger, bench, watcher)
+                importances = importances_of(study, seed=config.search.seed) if explain else ()
+                FellowWorkers.of(config, study, ledger, watcher).fetch_weights(bench.weights_folder)
             screening = screening_report(ledger)
             if screening.num_ruled_out or screening.num_audited:
                 watcher.note(str(screening))
@@ -124,6 +140,7 @@ def run_study(config: StudyConfig, *, fresh: bool, accept_failures: str | None, 
                 versions=versions(),
                 seeds=(("search", config.search.seed), ("training", config.search.seed), ("split", config.task.seed)),
                 command=command_line(),
+                importances=tuple((each.choice, each.quality, each.latency) for each in importances),
                 started_at=started_at,
                 ended_at=datetime.now(UTC),
             )

@@ -16,7 +16,8 @@ from profilers.canary import CanaryHistory
 from profilers.device import DeviceSpec
 from profilers.enrolment import EnrolmentStore
 from profilers.errors import ProfileFailure
-from profilers.local import Gathered, LocalProfiler, judge
+from profilers.judge import Gathered, judge
+from profilers.local import LocalProfiler
 from profilers.lock import device_lock
 from profilers.measurement import SEARCH, Measurement, MeasureProtocol
 from profilers.noise import UNKNOWN_NOISE
