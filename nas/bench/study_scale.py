@@ -17,10 +17,10 @@ from nas.ledger import Ledger
 from nas.report.summary import StudySummary
 from nas.report.write import write_report
 from nas.search.loop import tell
+from nas.search.pipeline import Proposal, evaluate
 from nas.search.sampler import OptunaSuggest, Samplers
 from nas.search.study import open_ledger, open_optuna_study
 from nas.search.testing import FakeWorkbench
-from nas.search.pipeline import Proposal, evaluate
 from nas.trial import TrialRecord
 from search_spaces.candidate import BlockSpec
 from search_spaces.conv_attention import ConvAttentionSpace
@@ -41,9 +41,7 @@ def bench_study_scale(folder: Path, num_trials: int, *, is_quick: bool, report: 
     space = ConvAttentionSpace(
         BlockSpec.of("image", channels=1, height=8, width=8), BlockSpec.of("classifier", classes=10)
     )
-    config = load_config(
-        overrides={"output.out": folder, "search.trials": num_trials + 5, "search.budgets": [BUDGET]}
-    )
+    config = load_config(overrides={"output.out": folder, "search.trials": num_trials + 5, "search.budgets": [BUDGET]})
     folder.mkdir(parents=True, exist_ok=True)
     fill_s = _timed(lambda: _fill(config, space, num_trials, report))
     budgets = resolve_budgets([parse_budget(BUDGET)], ("infer",))
