@@ -12,7 +12,7 @@ import traceback
 
 import typer
 
-from nas.cli import bench, calibrate, compile, init, search, spaces, tune
+from nas.cli import bench, calibrate, compile, devices, doctor, init, profile, search, spaces, tune
 from nas.errors import NasError
 
 app = typer.Typer(
@@ -24,6 +24,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("search")(search.search)
+app.command("profile")(profile.profile)
+app.command("doctor")(doctor.doctor)
+app.command("devices")(devices.devices)
 app.command("spaces")(spaces.spaces)
 app.command("init")(init.init)
 app.command("tune")(tune.tune)

@@ -39,6 +39,9 @@ def search(
     epochs: Annotated[int | None, typer.Option(help="Passes over the train split.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of one inference.")] = None,
     tuning_trials: Annotated[int | None, typer.Option(help="Schedules tried for each new kernel.")] = None,
+    screen: Annotated[
+        bool | None, typer.Option("--screen/--no-screen", help="Let a cost model rule out what is surely too slow.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Results folder.")] = None,
     storage: Annotated[str | None, typer.Option(help="Database URL instead of a file in the results folder.")] = None,
     accept_failures: Annotated[
@@ -61,6 +64,7 @@ def search(
         "search.sampler": sampler,
         "search.seed": seed,
         "search.budgets": budget or None,
+        "search.screen": screen,
         "task.name": data,
         "task.path": data_path,
         "training.epochs": epochs,
