@@ -208,7 +208,11 @@ def _gp(seed: int, num_startup: int) -> BaseSampler:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the whole sampler is called experimental
-        return taught(GPSampler(seed=seed, n_startup_trials=num_startup, deterministic_objective=False))
+        # It cannot relate choices that only some trials have; a line a choice about that helps nobody.
+        sampler = GPSampler(
+            seed=seed, n_startup_trials=num_startup, deterministic_objective=False, warn_independent_sampling=False
+        )
+    return taught(sampler)
 
 
 def _random(seed: int, num_startup: int) -> BaseSampler:

@@ -180,7 +180,9 @@ def test_no_trial_starts_after_the_minutes_are_over(tmp_path: Path, monkeypatch:
     # It starts at 0 s; the checks before each trial are at 20, 40, 60 and 80 s.
     assert (done.ended_because, len(done.records)) == ("1 minutes are over", 3)
     monkeypatch.undo()
-    assert len(run(configure(tmp_path / "study", trials=9)).records) == 9
+    more = run(configure(tmp_path / "study", trials=9))
+    assert more.ended_because == "all 9 trials are done", "repeats, which cost nothing, are not among them"
+    assert sum(record.duplicate_of is None for record in more.records) == 9
 
 
 def test_a_search_ends_when_little_gain_is_expected_and_says_so(tmp_path: Path) -> None:

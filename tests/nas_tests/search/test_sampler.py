@@ -1,12 +1,24 @@
 from __future__ import annotations
 
-import warnings
+from typing import Any
 
 import optuna
 import pytest
+from optuna.trial import TrialState
 
+import nas.search.sampler
 from nas.config import SearchSettings
-from nas.search.sampler import BUDGET_SAMPLER, SAMPLERS, OptunaSuggest, decided_sampler, make_sampler, taught
+from nas.search.sampler import (
+    BUDGET_SAMPLER,
+    LATENCY_ATTRIBUTE,
+    SAMPLERS,
+    OptunaSuggest,
+    decided_sampler,
+    make_sampler,
+    taught,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 
 
 def test_the_samplers_are_those_that_the_configuration_allows() -> None:
@@ -41,30 +53,59 @@ def test_a_decided_sampler_gives_the_decisions_and_asks_the_other_for_the_rest()
     assert suggest.choose("y", range(10)) in range(10)
 
 
-@pytest.mark.parametrize("name", ["nsga2", "gp"])
-def test_a_trial_over_budget_teaches_samplers_that_learn_from_complete_trials_only(name: str) -> None:
-    seen: list[tuple[optuna.trial.TrialState, list[float] | None]] = []
-    sampler = make_sampler(name, seed=0, trial=9, num_trials=30)
-    inner = sampler.infer_relative_search_space
+@pytest.mark.parametrize("kind", [optuna.samplers.NSGAIISampler, optuna.samplers.GPSampler])
+def test_a_taught_sampler_sees_a_trial_over_budget_as_complete_and_the_database_does_not(
+    kind: type[optuna.samplers.BaseSampler],
+) -> None:
+    seen: list[tuple[TrialState, list[float] | None]] = []
 
-    class Spy(type(sampler)):  # type: ignore[misc]
-        def infer_relative_search_space(
-            self, study: optuna.Study, trial: optuna.trial.FrozenTrial
-        ) -> dict[str, object]:
+    class Spy(kind):  # type: ignore[misc, valid-type]
+        def infer_relative_search_space(self, study: optuna.Study, trial: optuna.trial.FrozenTrial) -> dict[str, Any]:
             seen.extend((each.state, each.values) for each in study.get_trials(deepcopy=False))
             return {}
 
-    assert inner is not None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        study = optuna.create_study(directions=["maximize", "minimize"], sampler=taught(Spy(seed=0)))
-    scored = study.ask()
-    study.tell(scored, [0.8, 2.0])
+    study = optuna.create_study(directions=["maximize", "minimize"], sampler=taught(Spy(seed=0)))
+    study.tell(study.ask(), [0.8, 2.0])
     over = study.ask()
     over.set_constraint("infer=5ms", 0.4)
-    over.set_user_attr("latency_ms", 7.0)
-    study.tell(over, state=optuna.trial.TrialState.PRUNED)
-    seen.clear()
-    study.ask()
-    assert seen[1] == (optuna.trial.TrialState.COMPLETE, [0.8, 7.0])
-    assert study.trials[1].state is optuna.trial.TrialState.PRUNED, "nothing made up is in the database"
+    over.set_user_attr(LATENCY_ATTRIBUTE, 7.0)
+    study.tell(over, state=TrialState.PRUNED)
+    study.ask().suggest_categorical("x", [0, 1])  # a trial asks its sampler when it is asked itself
+    assert seen[:2] == [(TrialState.COMPLETE, [0.8, 2.0]), (TrialState.COMPLETE, [0.8, 7.0])]
+    assert [each.state for each in study.trials[:2]] == [TrialState.COMPLETE, TrialState.PRUNED], "nothing made up"
+
+
+def num_over_budget(name: str, num_trials: int) -> int:
+    """Of a search in which half of the answers to one of two questions are too slow."""
+    study = optuna.create_study(directions=["maximize", "minimize"])
+    for number in range(num_trials):
+        study.sampler = make_sampler(name, seed=0, trial=number, num_trials=30)
+        trial = study.ask()
+        x, y = (trial.suggest_categorical(each, list(range(12))) for each in "xy")
+        trial.set_constraint("infer=6ms", (1 + x) / 6 - 1)
+        if x < 6:
+            study.tell(trial, [0.5 + 0.02 * x + 0.01 * y, 1.0 + x])
+        else:
+            trial.set_user_attr(LATENCY_ATTRIBUTE, 1.0 + x)
+            study.tell(trial, state=TrialState.PRUNED)
+    return sum(trial.state is TrialState.PRUNED for trial in study.trials)
+
+
+@pytest.mark.parametrize(("name", "num_trials"), [("nsga2", 120), ("gp", 20)])
+def test_a_taught_sampler_goes_over_budget_less_often(
+    name: str, num_trials: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taught_count = num_over_budget(name, num_trials)
+    monkeypatch.setattr(nas.search.sampler, "taught", lambda sampler: sampler)
+    assert taught_count < num_over_budget(name, num_trials)
+
+
+def test_the_gp_is_silent_about_choices_that_depend_on_others(caplog: pytest.LogCaptureFixture) -> None:
+    study = optuna.create_study(directions=["maximize", "minimize"])
+    for number in range(12):
+        study.sampler = make_sampler("gp", seed=0, trial=number, num_trials=12)
+        trial = study.ask()
+        x = trial.suggest_categorical("x", [0, 1, 2])
+        trial.suggest_categorical(f"only with {x}", [0, 1])
+        study.tell(trial, [float(x), 1.0])
+    assert "independently" not in caplog.text
