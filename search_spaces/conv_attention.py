@@ -88,6 +88,8 @@ class ConvAttentionSpace:
         self.head = head
         self._input_shape = input_shape(input)
         self._stem_stride = _stem_stride(self._input_shape)
+        # They depend on the image alone, and every layer of every candidate asks for them.
+        self._kinds = tuple(self._kinds_in(stage) for stage in range(len(self.stages)))
 
     def sample(self, suggest: Suggest) -> Candidate:
         """Asks for `stage1.width`, `stage1.depth`, `stage1.layer0.kind`, ...; only for layers that exist."""
@@ -172,6 +174,9 @@ class ConvAttentionSpace:
 
     def kinds(self, stage: int) -> tuple[str, ...]:
         """The layer kinds offered in a stage, counted from 0: attention only where its map is small enough."""
+        return self._kinds[stage]
+
+    def _kinds_in(self, stage: int) -> tuple[str, ...]:
         _, height, width = self._shape_in(stage)
         offers_attention = MIN_TOKENS <= height * width <= MAX_TOKENS
         return tuple(kind for kind in LAYER_KINDS if kind != ATTENTION or offers_attention)

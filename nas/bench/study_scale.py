@@ -91,6 +91,7 @@ def _fill(config: StudyConfig, space: ConvAttentionSpace, num_trials: int, repor
     """Trials as a search leaves them, written in bulk: one by one it would take longer than all that is timed."""
     import optuna
 
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
     generator = random.Random(0)
     budgets = resolve_budgets([parse_budget(BUDGET)], ("infer",))
     memory = optuna.create_study(directions=["maximize", "minimize"])

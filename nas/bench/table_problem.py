@@ -137,6 +137,10 @@ class TableSource:
         """The rows that these choices make."""
         return self._all.at([self._problem.row_of(each) for each in choices])
 
+    def keys(self, choices: Sequence[Mapping[str, Choice]]) -> Sequence[str]:
+        """Of the rows that these choices make."""
+        return [str(self._problem.row_of(each)) for each in choices]
+
     def pool(self, parents: Sequence[Mapping[str, Choice]], rng: np.random.Generator) -> Options:
         """Every row."""
         return self._all

@@ -47,10 +47,10 @@ def search(
 
     if unknown := [name for name in method or () if name not in METHODS]:
         raise BenchSearchError(f"method {unknown[0]!r}: unknown; allowed: {', '.join(METHODS)}")
-    if not 0 < quantile <= 1 or seeds < 1 or evaluations < 1 or noise < 0:
+    if not 0 < quantile <= 1 or seeds < 1 or evaluations < 1 or noise < 0 or measured < 0:
         raise BenchSearchError(
-            f"quantile {quantile:g}, {seeds} seeds, {evaluations} evaluations, noise {noise:g}: allowed are a quantile"
-            " above 0 and up to 1, at least 1 seed and 1 evaluation, and no negative noise"
+            f"quantile {quantile:g}, {seeds} seeds, {evaluations} evaluations, noise {noise:g}, {measured} measured:"
+            " allowed are a quantile above 0 and up to 1, at least 1 seed and 1 evaluation, and nothing negative"
         )
     loaded = load_table(table, architecture=architecture, qualities=None if quality is None else [quality])
     problem = make_problem(

@@ -8,7 +8,7 @@ believes about costs, `candidate_source` for where candidates come from.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,6 +19,7 @@ from optuna.trial import TrialState
 
 from nas.search.candidate_source import CandidateSource, Options
 from nas.search.cost_belief import Forecast, believe
+from nas.search.history import History, read_history
 from nas.search.proposer import Choice, Known, Pool, Proposer
 from nas.search.sampler import PREDICTED_ATTRIBUTE
 from search_spaces.candidate import Candidate
@@ -101,20 +102,6 @@ class Measured:
     costs: tuple[float | None, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _History:
-    """Networks something is known about, in columns; NaN is what was not measured.
-
-    Trials come first, the first `num_tried` of them; then what was only measured, which may still be tried.
-    """
-
-    options: Options
-    qualities: Floats
-    costs: Floats
-    is_within: NDArray[np.bool_]
-    num_tried: int
-
-
 class BudgetSampler(BaseSampler):
     """Proposes candidates by expected gain in hypervolume within budgets.
 
@@ -177,7 +164,7 @@ class BudgetSampler(BaseSampler):
         rng = self._rng(number)
         trials = [trial for trial in study.get_trials(deepcopy=False) if trial.number != number]
         history = self._history(study, trials)
-        taken = {*history.options.keys[: history.num_tried], *self._failed(trials)}
+        taken = history.tried | self._failed(trials)
         running = [trial.params for trial in trials if trial.state is TrialState.RUNNING and trial.params]
         pending = self._source.describe(running)
         options = self._fresh(self._source.pool(self._parents(history), rng), taken | set(pending.keys))
@@ -195,7 +182,7 @@ class BudgetSampler(BaseSampler):
         digest = hashlib.sha256(f"{self._seed}:{number}:{what}".encode()).digest()
         return np.random.default_rng(int.from_bytes(digest[:8], "big"))
 
-    def _chosen(self, history: _History, pending: Options, options: Options, rng: np.random.Generator) -> Choice:
+    def _chosen(self, history: History, pending: Options, options: Options, rng: np.random.Generator) -> Choice:
         scaled = _scaled(history.options, pending, options)
         first, second = len(history.qualities), len(history.qualities) + len(pending.keys)
         beliefs = [
@@ -223,7 +210,7 @@ class BudgetSampler(BaseSampler):
         proposer = Proposer(
             known,
             (scaled[first:second], values[:offset, objectives]),
-            num_tried=history.num_tried + len(pending.keys),
+            num_tried=len(history.tried) + len(pending.keys),
             lowest=np.nanmin(seen, axis=0),
             maximum=self._maximum(objectives, seen),
             worst=self._worst,
@@ -239,7 +226,7 @@ class BudgetSampler(BaseSampler):
     def _belief(
         self,
         position: int,
-        history: _History,
+        history: History,
         known_features: Floats,
         options: Options,
         pending: Options,
@@ -283,43 +270,18 @@ class BudgetSampler(BaseSampler):
                 within *= np.where(spread > 0, ndtr(room / np.maximum(spread, 1e-300)), room >= 0)
         return within
 
-    def _history(self, study: Study, trials: Sequence[FrozenTrial]) -> _History:
-        """Scored and measured trials; the sign of the quality is turned so that larger is better."""
+    def _history(self, study: Study, trials: Sequence[FrozenTrial]) -> History:
         from optuna.study import StudyDirection
 
         sign = 1.0 if study.directions[0] == StudyDirection.MAXIMIZE else -1.0
-        told: dict[str, tuple[Choices, float, list[float], bool]] = {}
-        for trial in sorted(trials, key=lambda trial: trial.number):
-            if trial.state not in (TrialState.COMPLETE, TrialState.PRUNED) or not trial.params:
-                continue
-            costs = [cost.measured(trial) for cost in self._costs]
-            quality = np.nan if trial.values is None else sign * trial.values[0]
-            described = self._source.describe([trial.params])
-            if described.keys and described.keys[0] not in told:
-                is_within = all(excess <= 0 for excess in trial.constraints.values())
-                columns = [np.nan if cost is None else cost for cost in costs]
-                told[described.keys[0]] = (trial.params, quality, columns, is_within)
-        num_tried = len(told)
-        for measured in self._measured:
-            described = self._source.describe([measured.choices])
-            if described.keys and described.keys[0] not in told:
-                columns = [np.nan if cost is None else cost for cost in measured.costs]
-                told[described.keys[0]] = (measured.choices, np.nan, columns, True)
-        rows = list(told.values())
-        return _History(
-            num_tried=num_tried,
-            options=self._source.describe([row[0] for row in rows]),
-            qualities=np.array([row[1] for row in rows], dtype=float),
-            costs=np.array([row[2] for row in rows], dtype=float).reshape(len(rows), len(self._costs)),
-            is_within=np.array([row[3] for row in rows], dtype=bool),
-        )
+        return read_history(trials, self._source, self._costs, self._measured, sign=sign, rng=self._rng(-1, "history"))
 
-    def _failed(self, trials: Sequence[FrozenTrial]) -> set[str]:
+    def _failed(self, trials: Sequence[FrozenTrial]) -> set[str | None]:
         """Keys of candidates whose infrastructure failed: nothing was learned, but not again at once."""
         failed = [trial.params for trial in trials if trial.state is TrialState.FAIL and trial.params]
-        return set(self._source.describe(failed).keys)
+        return set(self._source.keys(failed))
 
-    def _parents(self, history: _History) -> Sequence[Choices]:
+    def _parents(self, history: History) -> Sequence[Choices]:
         """The best within the budgets: half of them by quality alone, the others each in its share of the costs."""
         scored = np.flatnonzero(~np.isnan(history.qualities) & history.is_within)
         if not len(scored):
@@ -335,7 +297,7 @@ class BudgetSampler(BaseSampler):
         return [history.options.choices[index] for index in chosen]
 
     @staticmethod
-    def _fresh(options: Options, taken: set[str]) -> Options:
+    def _fresh(options: Options, taken: Set[str | None]) -> Options:
         return options.at([at for at, key in enumerate(options.keys) if key not in taken])
 
 

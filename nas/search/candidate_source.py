@@ -53,6 +53,10 @@ class CandidateSource(Protocol):
         """The candidates that these choices make; choices that make none are left out."""
         ...
 
+    def keys(self, choices: Sequence[Choices]) -> Sequence[str | None]:
+        """The canonical id of each, without the work of describing it; None for choices that make no candidate."""
+        ...
+
     def pool(self, parents: Sequence[Choices], rng: np.random.Generator) -> Options:
         """Distinct candidates to choose among; `parents` are good ones, empty at first."""
         ...
@@ -72,21 +76,24 @@ class SpaceSource:
 
     space: SearchSpace
     seed: int = 0
-    _known: dict[tuple[tuple[str, Value], ...], tuple[Candidate, str, NDArray[np.float64]] | None] = field(
-        default_factory=dict
-    )
+    _known: dict[tuple[tuple[str, Value], ...], tuple[Candidate, str] | None] = field(default_factory=dict)
+    _features: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     _random: list[Choices] = field(default_factory=list)
 
     def describe(self, choices: Sequence[Choices]) -> Options:
         """See `CandidateSource`; each is made and encoded once."""
         found = [(each, made) for each in choices if (made := self._made(each)) is not None]
-        features = np.array([made[2] for _, made in found]) if found else np.zeros((0, 0))
+        features = np.array([self._encoded(*made) for _, made in found]) if found else np.zeros((0, 0))
         return Options(
             choices=[each for each, _ in found],
             keys=[made[1] for _, made in found],
             candidates=[made[0] for _, made in found],
             features=features,
         )
+
+    def keys(self, choices: Sequence[Choices]) -> Sequence[str | None]:
+        """See `CandidateSource`; nothing is encoded, which takes ten times as long as the rest."""
+        return [None if made is None else made[1] for made in map(self._made, choices)]
 
     def pool(self, parents: Sequence[Choices], rng: np.random.Generator) -> Options:
         """Random candidates and, where there are parents, as many children as `NUM_CHILDREN`."""
@@ -107,7 +114,7 @@ class SpaceSource:
         self._remember(suggest.choices, candidate)
         return suggest.choices
 
-    def _made(self, choices: Choices) -> tuple[Candidate, str, NDArray[np.float64]] | None:
+    def _made(self, choices: Choices) -> tuple[Candidate, str] | None:
         key = tuple(sorted(choices.items()))
         if key not in self._known:
             try:
@@ -119,7 +126,12 @@ class SpaceSource:
     def _remember(self, choices: Choices, candidate: Candidate) -> None:
         key = tuple(sorted(choices.items()))
         if key not in self._known:
-            self._known[key] = (candidate, candidate.candidate_id, np.array(self.space.encode(candidate)))
+            self._known[key] = (candidate, candidate.candidate_id)
+
+    def _encoded(self, candidate: Candidate, key: str) -> NDArray[np.float64]:
+        if key not in self._features:
+            self._features[key] = np.array(self.space.encode(candidate))
+        return self._features[key]
 
 
 MUTATED = 0.15

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     import optuna
     from optuna.trial import FrozenTrial
 
+    from nas.search.progress import Watcher
+
 MIN_COMPLETE = 8
 """Scored trials below which an importance would be an accident."""
 
@@ -59,6 +61,14 @@ def importances_of(study: optuna.Study, *, seed: int = 0) -> tuple[ChoiceImporta
         ChoiceImportance(choice=name, quality=shares[0].get(name, 0.0), latency=shares[1].get(name, 0.0))
         for name in names
     )
+
+
+def explained(study: optuna.Study, seed: int, watcher: Watcher) -> tuple[ChoiceImportance, ...]:
+    """`importances_of`, and a note to the user where there are none."""
+    found = importances_of(study, seed=seed)
+    if not found:
+        watcher.note(f"too few scored trials to say which choices mattered; it takes {MIN_COMPLETE} that differ")
+    return found
 
 
 def _value_at(objective: int) -> Callable[[FrozenTrial], float]:

@@ -27,7 +27,7 @@ from nas.search.finalists import (
     settle_front,
     test_scores,
 )
-from nas.search.importance import importances_of
+from nas.search.importance import explained
 from nas.search.loop import ENQUEUED_REFERENCES, run_search, settle_budgets
 from nas.search.patience import PatientLedger
 from nas.search.progress import Watcher
@@ -103,7 +103,7 @@ def run_study(
                 )
             with open_optuna_study(config, task.direction) as study:
                 ended_because = run_search(config, space, study, ledger, bench, watcher)
-                importances = importances_of(study, seed=config.search.seed) if explain else ()
+                importances = explained(study, config.search.seed, watcher) if explain else ()
                 FellowWorkers.of(config, study, ledger, watcher).fetch_weights(bench.weights_folder)
             screening = screening_report(ledger)
             if screening.num_ruled_out or screening.num_audited:

@@ -45,6 +45,23 @@ def rows(path: Path) -> list[dict[str, str]]:
 # A search that goes well
 
 
+def test_explain_puts_which_choices_mattered_into_the_report(machine: FakeMachine, tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    options = ("--budget", "50ms", "--sampler", "random")
+    assert search(machine, folder, *options, trials=12).code == 0
+    assert "What mattered" not in (folder / "report.html").read_text()
+    assert search(machine, folder, *options, "--explain", trials=12).code == 0
+    report = (folder / "report.html").read_text()
+    assert "What mattered" in report
+    assert "stage1.width" in report
+
+
+def test_explain_says_that_there_are_too_few_trials(machine: FakeMachine, tmp_path: Path) -> None:
+    said = search(machine, tmp_path / "study", *BUDGET, "--explain", trials=3)
+    assert said.code == 0, said
+    assert "too few scored trials to say which choices mattered" in said.err
+
+
 def test_a_search_ends_with_0_and_a_folder_with_everything_in_it(machine: FakeMachine, tmp_path: Path) -> None:
     folder = tmp_path / "study"
     said = search(machine, folder, *BUDGET)
