@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +23,9 @@ __all__ = [
     "commented_toml", "differences", "identity", "load_config", "to_toml", "without_secrets",
 ]  # fmt: skip
 
-MAY_CHANGE = frozenset({"search.trials", "search.minutes", "compile.workers", "output.out", "output.storage"})
+MAY_CHANGE = frozenset(
+    {"search.trials", "search.minutes", "search.min_gain", "compile.workers", "output.out", "output.storage"}
+)
 """Keys that a resumed study may change. Every other key, new ones included, makes it another study."""
 
 _SETTINGS = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -37,7 +40,10 @@ class SearchSettings(BaseModel):
         default="conv_attention", min_length=1, description="Search space; `nas spaces` lists those there are."
     )
     trials: int = Field(default=20, ge=1, description="Trials that a study ends with, resumed ones included.")
-    sampler: Literal["tpe", "nsga2", "gp", "random"] = Field(default="tpe", description="Optuna sampler.")
+    sampler: Literal["budget", "tpe", "nsga2", "gp", "random"] = Field(
+        default="budget",
+        description="What proposes: budget (expected gain within the budgets), or one of Optuna's samplers.",
+    )
     seed: int = Field(default=0, ge=0, lt=2**32, description="Seed of the sampler.")
     budgets: tuple[str, ...] = Field(
         default=(),
@@ -48,6 +54,14 @@ class SearchSettings(BaseModel):
     )
     minutes: float | None = Field(
         default=None, gt=0, description="Wall clock, in minutes, after which no trial is started.", examples=[30.0]
+    )
+
+    min_gain: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="Share of the hypervolume; the search ends when less is expected three times in a row (budget only).",
+        examples=[0.001],
     )
 
     @field_validator("budgets")
@@ -134,7 +148,10 @@ class StudyConfig(BaseModel):
     def storage_url(self) -> str:
         """The database of Optuna and the ledger."""
         # Quoted: in a URL a `?` in the folder's name would begin its options, and %20 be a space.
-        return self.output.storage or f"sqlite:///{quote((self.results_dir / 'study.db').as_posix())}"
+        if self.output.storage is not None:
+            # SQLAlchemy would look for psycopg2 under the plain name.
+            return re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", self.output.storage)
+        return f"sqlite:///{quote((self.results_dir / 'study.db').as_posix())}"
 
 
 def load_config(

@@ -227,6 +227,35 @@ class Ledger:
         """The finished trials of one candidate, by number."""
         return self._records(_TRIALS.c.candidate_id == candidate_id)
 
+    def by_trial(self, trial: int) -> TrialRecord | None:
+        """The record of one trial; None before it has one."""
+        return next(iter(self._records(_TRIALS.c.trial == trial)), None)
+
+    def num_tried(self) -> int:
+        """Trials that count: each candidate once, however often it was proposed, and each failure."""
+        failures = [outcome.value for outcome in Outcome if outcome.is_infrastructure]
+        is_failure = _TRIALS.c.outcome.in_(failures)
+        with self._transaction() as connection:
+            candidates = sa.func.count(sa.distinct(_TRIALS.c.candidate_id))
+            num_candidates = connection.scalar(sa.select(candidates).where(~is_failure)) or 0
+            num_failures = connection.scalar(sa.select(sa.func.count()).select_from(_TRIALS).where(is_failure)) or 0
+        return num_candidates + num_failures
+
+    def claim(self, candidate_id: str, trial: int) -> int:
+        """Says that a trial is about to evaluate a candidate; of several that do, the first one has it.
+
+        Returns:
+            The trial that has it.
+        """
+        return int(self._put_once(f"claim:{candidate_id}", str(trial)))
+
+    def take_over(self, candidate_id: str, trial: int, lost: int) -> bool:
+        """Gives the claim of a lost trial to another one; False when somebody else was quicker."""
+        row = (_META.c.name == f"claim:{candidate_id}") & (_META.c.content == str(lost))
+        with self._transaction() as connection:
+            changed = connection.execute(sa.update(_META).where(row).values(content=str(trial)))
+        return changed.rowcount == 1
+
     def _records(self, condition: sa.ColumnElement[bool]) -> tuple[TrialRecord, ...]:
         query = sa.select(_TRIALS.c.trial, _TRIALS.c.record).where(condition).order_by(_TRIALS.c.trial)
         with self._transaction() as connection:

@@ -60,7 +60,8 @@ def connect(url: str, busy_timeout_s: float) -> sa.Engine:
         arguments: dict[str, Any] = (
             {"timeout": busy_timeout_s} if backend == "sqlite" else {"connect_timeout": _CONNECT_TIMEOUT_S}
         )
-        engine = sa.create_engine(parsed, connect_args=arguments)
+        # A server that was restarted has closed the connections of the pool.
+        engine = sa.create_engine(parsed, connect_args=arguments, pool_pre_ping=backend == "postgresql")
     except (sa.exc.ArgumentError, ValueError) as error:
         raise LedgerError(
             f"storage {shown!r} is not a database URL; for instance sqlite:///study.db, postgresql://user@host/study"

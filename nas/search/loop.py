@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from nas.budget import Budget, resolve_budgets
@@ -13,16 +13,16 @@ from nas.config import StudyConfig
 from nas.errors import NasError
 from nas.gates.budget import violations
 from nas.ledger import Ledger
+from nas.search.fellow_workers import FellowWorkers
 from nas.search.pipeline import Proposal, Stopped, Workbench, compile_candidate, evaluate, measure_latency
 from nas.search.progress import Watcher
-from nas.search.sampler import OptunaSuggest, decided_sampler, make_sampler
+from nas.search.sampler import BUDGET_SAMPLER, LATENCY_ATTRIBUTE, OptunaSuggest, Samplers, decided_sampler
 from nas.trial import Outcome, TrialRecord
 from profilers.measurement import LatencyEstimate
 from search_spaces.space import Choices, SearchSpace, replay
 
 if TYPE_CHECKING:
     import optuna
-    from optuna.samplers import BaseSampler
 
 ENQUEUED_REFERENCES = ("reference", "convolution_only", "attention_heavy")
 """Tried first, so that any search is compared with them; the first sets a default budget."""
@@ -31,9 +31,50 @@ DEFAULT_BUDGET_HEADROOM = 0.05
 """A default budget is the reference's latency and this much more: the reference itself must be
 able to meet it when it is measured again."""
 
+MAX_REPEATS = 100
+"""Proposals in a row that were known already: then there is nothing new to propose."""
+
+GAIN_PATIENCE = 3
+"""Proposals in a row whose expected gain is below the threshold before a search ends."""
+
 
 class ReferenceFailedError(NasError):
     """The reference network gave no latency: the device or the compiler does not work here."""
+
+
+@dataclass(slots=True)
+class Search:
+    """One process at work on a study.
+
+    Attributes:
+        config, space, study, ledger, bench, watcher: what it works with.
+        fellows: the other processes, where the database allows for any.
+        samplers: one for each trial.
+        num_repeats: proposals since the last one that was new.
+        num_low_gains: proposals since the last one that was worth it.
+    """
+
+    config: StudyConfig
+    space: SearchSpace
+    study: optuna.Study
+    ledger: Ledger
+    bench: Workbench
+    watcher: Watcher
+    fellows: FellowWorkers
+    samplers: Samplers = field(init=False)
+    num_repeats: int = 0
+    num_low_gains: int = 0
+
+    def __post_init__(self) -> None:
+        search = self.config.search
+        self.samplers = Samplers(
+            name=search.sampler,
+            seed=search.seed,
+            num_trials=search.trials,
+            space=self.space,
+            budgets=self.bench.budgets,
+            phase=self.bench.phase,
+        )
 
 
 def run_search(
@@ -44,19 +85,50 @@ def run_search(
     Returns:
         Why it ended, for people.
     """
-    num_trials = config.search.trials
     started = time.monotonic()
-    enqueue_references(study, space)
-    settle_unfinished(config, study, space, ledger, bench, watcher)
-    while len(ledger.records()) < num_trials:
-        if config.search.minutes is not None and time.monotonic() - started > 60 * config.search.minutes:
-            return f"{config.search.minutes:g} minutes are over"
-        number = len(study.get_trials(deepcopy=False))
-        study.sampler = _sampler_of(config, number)
-        num_known = len(ledger.records())
-        run_trial(study.ask(), config, study, space, ledger, bench, watcher)
-        assert len(ledger.records()) > num_known, "a trial ended without a record: the search would never end"
-    return f"all {num_trials} trials are done"
+    fellows = FellowWorkers.of(config, study, ledger, watcher)
+    search = Search(config, space, study, ledger, bench, watcher, fellows)
+    fellows.patiently(lambda: enqueue_references(study, space))
+    if not fellows.are_possible:
+        settle_unfinished(search)
+    while (reason := why_stop(search, started)) is None:
+        if fellows.wait_for_room(config.search.trials):
+            run_next(search)
+    return reason
+
+
+def why_stop(search: Search, started: float) -> str | None:
+    """The reason to start no further trial; None while there is none.
+
+    Args:
+        search: what is running.
+        started: `time.monotonic()` when this process began.
+    """
+    settings = search.config.search
+    if search.fellows.patiently(search.ledger.num_tried) >= settings.trials:
+        return f"all {settings.trials} trials are done"
+    if settings.minutes is not None and time.monotonic() - started > 60 * settings.minutes:
+        return f"{settings.minutes:g} minutes are over"
+    if settings.min_gain is not None and search.num_low_gains >= GAIN_PATIENCE:
+        return f"the expected gain was below {settings.min_gain:g} of the hypervolume {GAIN_PATIENCE} times in a row"
+    if search.num_repeats >= MAX_REPEATS:
+        return f"the last {MAX_REPEATS} proposals were known already: the space has nothing new within reach"
+    return None
+
+
+def run_next(search: Search) -> None:
+    """Asks for one trial and brings it to its end."""
+    fellows, study = search.fellows, search.study
+    fellows.patiently(fellows.retry_lost)
+    number = fellows.patiently(lambda: len(study.get_trials(deepcopy=False)))
+    study.sampler = search.samplers.of(number)
+    trial = fellows.patiently(study.ask)
+    with fellows.heartbeat(trial):
+        run_trial(trial, search)
+    if search.config.search.sampler == BUDGET_SAMPLER and search.config.search.min_gain is not None:
+        gain = search.samplers.budget_sampler.gain_of(trial.number)
+        if gain is not None:
+            search.num_low_gains = search.num_low_gains + 1 if gain < search.config.search.min_gain else 0
 
 
 def enqueue_references(study: optuna.Study, space: SearchSpace) -> None:
@@ -71,24 +143,18 @@ def enqueue_references(study: optuna.Study, space: SearchSpace) -> None:
             study.enqueue_trial(dict(references[name]), user_attrs={"reference": name})
 
 
-def settle_unfinished(
-    config: StudyConfig,
-    study: optuna.Study,
-    space: SearchSpace,
-    ledger: Ledger,
-    bench: Workbench,
-    watcher: Watcher,
-) -> None:
+def settle_unfinished(search: Search) -> None:
     """Brings trials that a killed process left running to their end, under their own numbers."""
     from optuna.trial import Trial, TrialState
 
+    study = search.study
     for frozen in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        choices = proposed_choices(config, study, space, frozen.number)
-        study.sampler = decided_sampler(choices, _sampler_of(config, frozen.number))
-        run_trial(Trial(study, frozen._trial_id), config, study, space, ledger, bench, watcher)
+        choices = proposed_choices(search, frozen.number)
+        study.sampler = decided_sampler(choices, search.samplers.of(frozen.number))
+        run_trial(Trial(study, frozen._trial_id), search)
 
 
-def proposed_choices(config: StudyConfig, study: optuna.Study, space: SearchSpace, number: int) -> Choices:
+def proposed_choices(search: Search, number: int) -> Choices:
     """What the sampler proposes as trial `number` when it knows the trials before it and nothing else.
 
     A sampler that is asked for the rest of a trial that was killed half asked answers something
@@ -97,39 +163,35 @@ def proposed_choices(config: StudyConfig, study: optuna.Study, space: SearchSpac
     """
     import optuna
 
-    copy = optuna.create_study(directions=study.directions, sampler=_sampler_of(config, number))
+    study = search.study
+    copy = optuna.create_study(directions=study.directions, sampler=search.samplers.of(number))
     copy.add_trials(
         [trial for trial in study.get_trials(deepcopy=False) if trial.number < number and trial.state.is_finished()]
     )
     trial = copy.ask()
-    space.sample(OptunaSuggest(trial))
+    search.space.sample(OptunaSuggest(trial))
     return trial.params
 
 
-def _sampler_of(config: StudyConfig, number: int) -> BaseSampler:
-    search = config.search
-    return make_sampler(search.sampler, seed=search.seed, trial=number, num_trials=search.trials)
-
-
-def run_trial(
-    trial: optuna.Trial,
-    config: StudyConfig,
-    study: optuna.Study,
-    space: SearchSpace,
-    ledger: Ledger,
-    bench: Workbench,
-    watcher: Watcher,
-) -> None:
+def run_trial(trial: optuna.Trial, search: Search) -> None:
     """One trial: the ledger first, then Optuna, so that a kill in between loses nothing."""
-    records = ledger.records()
-    record = next((known for known in records if known.trial == trial.number), None)
+    fellows, ledger, bench = search.fellows, search.ledger, search.bench
+    record = fellows.patiently(lambda: ledger.by_trial(trial.number))
     if record is None:
-        watcher.stage("propose")
-        proposal = Proposal(trial=trial.number, candidate=space.sample(OptunaSuggest(trial)))
-        record = known_result(proposal, records) or evaluate(proposal, bench)
-        ledger.record(record)
-    tell(study, trial, record, bench.budgets, bench.phase)
-    watcher.trial_ended(record, len(ledger.records()), config.search.trials)
+        search.watcher.stage("propose")
+        candidate = fellows.patiently(lambda: search.space.sample(OptunaSuggest(trial)))
+        proposal = Proposal(trial=trial.number, candidate=candidate)
+        known = fellows.patiently(lambda: known_result(proposal, ledger.by_candidate(candidate.candidate_id)))
+        if known is None and not fellows.claim(trial, candidate.candidate_id):
+            search.num_repeats += 1
+            return
+        record = known or evaluate(proposal, bench)
+        fellows.share_weights(record, bench.weights_folder(trial.number))
+        fellows.patiently(lambda: ledger.record(record))
+    search.num_repeats = 0 if record.duplicate_of is None else search.num_repeats + 1
+    fellows.patiently(lambda: tell(search.study, trial, record, bench.budgets, bench.phase))
+    num_done = fellows.patiently(ledger.num_tried)
+    search.watcher.trial_ended(record, num_done, search.config.search.trials)
 
 
 def known_result(proposal: Proposal, records: tuple[TrialRecord, ...]) -> TrialRecord | None:
@@ -146,25 +208,27 @@ def tell(
 ) -> None:
     """What the sampler learns: objectives of scored trials, violations of measured ones, else nothing.
 
-    A candidate over budget is told as pruned with its violations: TPE counts it as infeasible.
-    NSGA-II and GP learn from complete trials only, and a made-up quality would be needed to teach
-    them; for them it is as if the candidate had not been proposed.
+    A candidate over budget is told as pruned with its violations and its latency. TPE counts it as
+    infeasible; `nas.search.sampler.taught` says what NSGA-II and GP make of it.
     """
     from optuna.trial import TrialState
 
+    if study._storage.get_trial(trial._trial_id).state.is_finished():
+        return  # told before a connection broke, or declared lost while this worker was slow: the ledger has it
     if record.cost is not None and not record.outcome.is_infrastructure:
         told = trial.constraints
         for name, excess in violations(budgets, record.cost):
             if name not in told:
                 trial.set_constraint(name, excess)
+        if record.outcome is not Outcome.SCORED:
+            trial.set_user_attr(LATENCY_ATTRIBUTE, _latency(record, phase).latency_ms)
     if record.outcome is Outcome.SCORED:
         assert record.score is not None
-        assert record.cost is not None
-        study.tell(trial, [record.score.value, _latency(record, phase).latency_ms])
+        study.tell(trial, [record.score.value, _latency(record, phase).latency_ms], skip_if_finished=True)
     elif record.outcome.is_infrastructure:
-        study.tell(trial, state=TrialState.FAIL)
+        study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
     else:
-        study.tell(trial, state=TrialState.PRUNED)
+        study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
 
 
 def settle_budgets(

@@ -93,6 +93,10 @@ class Workbench(Protocol):
         """Proxy training with a score on val."""
         ...
 
+    def weights_folder(self, trial: int) -> Path:
+        """Where the weights of a trial are."""
+        ...
+
     def remember(
         self, trial: int, stage: str, work: Callable[[], tuple[Mapping[str, Any] | None, float]]
     ) -> tuple[Mapping[str, Any] | None, float]:

@@ -1,18 +1,27 @@
-"""Optuna's samplers by name, and the adapter through which a space asks an Optuna trial."""
+"""Samplers by name, and the adapter through which a space asks an Optuna trial."""
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from search_spaces.space import Choices, V
+from nas.budget import Budget, Metric
+from search_spaces.space import Choices, SearchSpace, V
 
 if TYPE_CHECKING:
-    from optuna import Trial
+    from optuna import Study, Trial
     from optuna.samplers import BaseSampler
+    from optuna.trial import FrozenTrial
+
+    from nas.search.budget_sampler import BudgetSampler, Cost, Forecaster
+
+LATENCY_ATTRIBUTE = "latency_ms"
+"""Of a trial that is over budget: it has no values, and the samplers of Optuna need its latency."""
 
 
 class OptunaSuggest:
@@ -27,11 +36,77 @@ class OptunaSuggest:
         return choice
 
 
-def make_sampler(name: str, *, seed: int, trial: int, num_trials: int) -> BaseSampler:
-    """The sampler that proposes one trial.
+@dataclass(slots=True)
+class Samplers:
+    """The samplers of one study: one for each trial, so that what is proposed depends on the trials before it alone.
 
-    A new one for each trial, seeded by study and trial: what is proposed then depends on the
-    trials before it alone, not on whether the process was restarted in between.
+    Attributes:
+        name: one of `SAMPLERS`, or `budget`.
+        seed: the study's.
+        num_trials: length of the study; the share that explores at random depends on it.
+        space: what is searched.
+        budgets: resolved ones.
+        phase: the one whose latency is the study's second objective.
+        forecasters: a cost model for each metric that has one; the others are learned from the trials.
+        settings: further arguments of `BudgetSampler`.
+    """
+
+    name: str
+    seed: int
+    num_trials: int
+    space: SearchSpace
+    budgets: tuple[Budget, ...] = ()
+    phase: str = ""
+    forecasters: Mapping[Metric, Forecaster] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    _budget_sampler: BudgetSampler | None = None
+
+    def of(self, trial: int) -> BaseSampler:
+        """The sampler that proposes this trial."""
+        if self.name != BUDGET_SAMPLER:
+            return make_sampler(self.name, seed=self.seed, trial=trial, num_trials=self.num_trials)
+        return self.budget_sampler
+
+    @property
+    def budget_sampler(self) -> BudgetSampler:
+        """One for the whole study: it remembers encodings, which changes nothing but its speed."""
+        if self._budget_sampler is None:
+            from nas.search.budget_sampler import BudgetSampler
+            from nas.search.candidate_source import SpaceSource
+
+            costs = costs_of(self.budgets, self.phase, self.forecasters)
+            self._budget_sampler = BudgetSampler(
+                SpaceSource(self.space, seed=self.seed), costs, seed=self.seed, **self.settings
+            )
+        return self._budget_sampler
+
+
+def costs_of(
+    budgets: Sequence[Budget], phase: str, forecasters: Mapping[Metric, Forecaster]
+) -> tuple[Cost, ...]:
+    """The costs of a study: its latency as objective, and every budget; parameters are counted, not forecast."""
+    from nas.search.budget_sampler import Cost
+    from nas.search.counted_costs import CountedParams
+
+    known: dict[Metric, Forecaster] = {"num_params": CountedParams(), **forecasters}
+    mine = next((each for each in budgets if each.metric == "latency_ms" and each.phase == phase), None)
+    latency = Cost(
+        name=f"latency of {phase}",
+        maximum=None if mine is None else mine.maximum,
+        constraint=None if mine is None else str(mine),
+        objective=1,
+        forecaster=known.get("latency_ms"),
+    )
+    others = [
+        Cost(name=str(each), maximum=each.maximum, constraint=str(each), forecaster=known.get(each.metric))
+        for each in budgets
+        if each is not mine
+    ]
+    return (latency, *others)
+
+
+def make_sampler(name: str, *, seed: int, trial: int, num_trials: int) -> BaseSampler:
+    """One of Optuna's samplers for one trial, seeded by study and trial.
 
     Args:
         name: one of `SAMPLERS`.
@@ -48,12 +123,12 @@ def decided_sampler(choices: Choices, sampler: BaseSampler) -> BaseSampler:
     """Answers with `choices`; what they leave open, and what happens after a trial, is `sampler`'s."""
     from optuna.samplers import PartialFixedSampler
 
-    with _without_experimental_warnings():
+    with without_experimental_warnings():
         return PartialFixedSampler(dict(choices), sampler)
 
 
 @contextlib.contextmanager
-def _without_experimental_warnings() -> Iterator[None]:
+def without_experimental_warnings() -> Iterator[None]:
     """Optuna calls things experimental that it has had for years; a user can do nothing about it."""
     from optuna.exceptions import ExperimentalWarning
 
@@ -62,18 +137,70 @@ def _without_experimental_warnings() -> Iterator[None]:
         yield
 
 
+def taught(sampler: BaseSampler) -> BaseSampler:
+    """The sampler, shown trials over budget as complete ones that violate a constraint.
+
+    NSGA-II and GP learn from complete trials only, which need a quality. Over budget nothing was
+    trained, so they are shown the median quality: it neither draws nor repels, the constraint decides. The
+    made-up value is seen by the sampler alone and is in no database.
+    """
+    for name in ("infer_relative_search_space", "sample_relative", "sample_independent", "before_trial", "after_trial"):
+        original = getattr(sampler, name)
+        setattr(sampler, name, _with_shown_study(original))
+    return sampler
+
+
+def _with_shown_study(method: Callable[..., Any]) -> Callable[..., Any]:
+    def called(study: Study, *arguments: Any) -> Any:
+        return method(_shown(study), *arguments)
+
+    return called
+
+
+def _shown(study: Study) -> Study:
+    shown = copy.copy(study)
+    original = study._get_trials
+
+    def get_trials(
+        deepcopy: bool = True, states: Any = None, use_cache: bool = False
+    ) -> list[FrozenTrial]:
+        trials = _completed(original(deepcopy=deepcopy, states=None, use_cache=use_cache))
+        return [trial for trial in trials if states is None or trial.state in states]
+
+    shown._get_trials = get_trials  # type: ignore[method-assign]
+    return shown
+
+
+def _completed(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+    import statistics
+
+    from optuna.trial import TrialState
+
+    qualities = [trial.values[0] for trial in trials if trial.state is TrialState.COMPLETE]
+    if not qualities:
+        return list(trials)
+    result = []
+    for trial in trials:
+        if trial.state is TrialState.PRUNED and LATENCY_ATTRIBUTE in trial.user_attrs:
+            trial = copy.copy(trial)
+            trial.state = TrialState.COMPLETE
+            trial.values = [statistics.median(qualities), trial.user_attrs[LATENCY_ATTRIBUTE]]
+        result.append(trial)
+    return result
+
+
 def _tpe(seed: int, num_startup: int) -> BaseSampler:
     from optuna.samplers import TPESampler
 
     # group: which layers are asked about depends on the depth, so trials differ in their questions.
-    with _without_experimental_warnings():
+    with without_experimental_warnings():
         return TPESampler(seed=seed, multivariate=True, group=True, n_startup_trials=num_startup)
 
 
 def _nsga2(seed: int, num_startup: int) -> BaseSampler:
     from optuna.samplers import NSGAIISampler
 
-    return NSGAIISampler(seed=seed, population_size=max(4, num_startup))
+    return taught(NSGAIISampler(seed=seed, population_size=max(4, num_startup)))
 
 
 def _gp(seed: int, num_startup: int) -> BaseSampler:
@@ -81,7 +208,7 @@ def _gp(seed: int, num_startup: int) -> BaseSampler:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the whole sampler is called experimental
-        return GPSampler(seed=seed, n_startup_trials=num_startup, deterministic_objective=False)
+        return taught(GPSampler(seed=seed, n_startup_trials=num_startup, deterministic_objective=False))
 
 
 def _random(seed: int, num_startup: int) -> BaseSampler:
@@ -90,9 +217,12 @@ def _random(seed: int, num_startup: int) -> BaseSampler:
     return RandomSampler(seed=seed)
 
 
+BUDGET_SAMPLER = "budget"
+
 SAMPLERS: dict[str, Callable[[int, int], BaseSampler]] = {
     "tpe": _tpe,
     "nsga2": _nsga2,
     "gp": _gp,
     "random": _random,
 }
+"""Optuna's; `BUDGET_SAMPLER` is ours and needs to know the space, see `Samplers`."""

@@ -23,6 +23,7 @@ from nas.report.atomic import write_atomic
 
 if TYPE_CHECKING:
     import optuna
+    from optuna.storages import RDBStorage
 
     from nas.training.task import Task
     from profilers.device import DeviceSpec
@@ -192,13 +193,12 @@ def open_optuna_study(config: StudyConfig, direction: Direction) -> Iterator[opt
     """
     import optuna
     from optuna.exceptions import StorageInternalError
-    from optuna.storages import RDBStorage
     from sqlalchemy.exc import OperationalError
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with contextlib.ExitStack() as stack:
         try:
-            storage = RDBStorage(config.storage_url, engine_kwargs={"connect_args": _connect_args(config.storage_url)})
+            storage = _storage_of(config.storage_url)
             # SQLite folds its write-ahead log into the file only when the last connection closes.
             stack.callback(storage.engine.dispose)
             stack.callback(storage.remove_session)
@@ -214,8 +214,19 @@ def open_optuna_study(config: StudyConfig, direction: Direction) -> Iterator[opt
             ) from error
 
 
-def _connect_args(url: str) -> dict[str, Any]:
-    return {"timeout": 30.0} if url.startswith("sqlite") else {}
+def _storage_of(url: str) -> RDBStorage:
+    from optuna.storages import RDBStorage
+
+    from nas.search.fellow_workers import GRACE_S, HEARTBEAT_S, can_share
+    from nas.search.sampler import without_experimental_warnings
+
+    if not can_share(url):
+        return RDBStorage(url, engine_kwargs={"connect_args": {"timeout": 30.0}})
+    with without_experimental_warnings():
+        # pre_ping: a connection of the pool may be of a server that was restarted since.
+        return RDBStorage(
+            url, engine_kwargs={"pool_pre_ping": True}, heartbeat_interval=HEARTBEAT_S, grace_period=GRACE_S
+        )
 
 
 def write_manifest(folder: Path, config: StudyConfig, task: Task, device: DeviceSpec, extra: dict[str, Any]) -> None:

@@ -1,0 +1,333 @@
+"""`BudgetSampler`: an Optuna sampler for searches in which costs can be told beforehand and only quality is unknown.
+
+It proposes candidates that probably meet every budget, and of those the one whose quality, as far as
+the results so far tell, should add most to the front. See `proposer` for how, `cost_belief` for what it
+believes about costs, `candidate_source` for where candidates come from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from optuna.samplers import BaseSampler
+from optuna.trial import TrialState
+
+from nas.search.candidate_source import CandidateSource, Options
+from nas.search.cost_belief import Forecast, believe
+from nas.search.proposer import Choice, Known, Pool, Proposer
+from search_spaces.candidate import Candidate
+from search_spaces.space import Choices
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.distributions import BaseDistribution
+    from optuna.trial import FrozenTrial
+
+Floats = NDArray[np.float64]
+
+NUM_PARENTS = 24
+"""Good candidates that are mutated and recombined."""
+
+REFERENCE_MARGIN = 1.1
+"""An objective without a budget counts up to this many times the largest cost seen."""
+
+
+class Forecaster(Protocol):
+    """A cost model, or a formula."""
+
+    def forecast(self, candidates: Sequence[Candidate]) -> Forecast:
+        """What each candidate costs, with standard deviations: 0 for what is known exactly."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """One cost that is kept within a budget, or made small, or both.
+
+    Attributes:
+        name: for people.
+        maximum: the budget; None when it is only made small.
+        objective: position among the study's values; None when it is only kept within its budget.
+        constraint: name of the budget among a trial's constraints, whose value is cost / maximum - 1.
+        forecaster: None learns the cost from the study's own trials.
+    """
+
+    name: str
+    maximum: float | None = None
+    objective: int | None = None
+    constraint: str | None = None
+    forecaster: Forecaster | None = None
+
+    def __post_init__(self) -> None:
+        if self.maximum is None and self.objective is None:
+            raise ValueError(f"cost {self.name!r}: neither a budget nor an objective; give one of them")
+        if (self.maximum is None) != (self.constraint is None):
+            raise ValueError(f"cost {self.name!r}: a budget and the name of its constraint come together")
+
+    def measured(self, trial: FrozenTrial) -> float | None:
+        """What the trial cost; None where it was not measured.
+
+        The constraint is of the upper bound of the interval, which is what has to be within the budget.
+        """
+        if self.objective is not None and trial.values is not None:
+            return float(trial.values[self.objective])
+        if self.constraint in trial.constraints and self.maximum is not None:
+            return float((trial.constraints[self.constraint] + 1.0) * self.maximum)
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A candidate whose costs were measured outside the study's trials, for instance to calibrate a cost model.
+
+    Attributes:
+        choices: what makes it.
+        costs: one for each of the sampler's costs; None was not measured.
+    """
+
+    choices: Choices
+    costs: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _History:
+    """Networks something is known about, in columns; NaN is what was not measured.
+
+    Trials come first, the first `num_tried` of them; then what was only measured, which may still be tried.
+    """
+
+    options: Options
+    qualities: Floats
+    costs: Floats
+    is_within: NDArray[np.bool_]
+    num_tried: int
+
+
+class BudgetSampler(BaseSampler):
+    """Proposes candidates by expected gain in hypervolume within budgets.
+
+    Each proposal depends on the seed, the trial's number and the finished trials before it alone, so
+    that a study that was killed goes on as if it had not been.
+
+    Args:
+        source: where candidates come from.
+        costs: at least one, of which at least one is an objective.
+        seed: of every draw.
+        worst: the quality from which hypervolume counts; None: the worst seen.
+        measured: what is known of costs besides the study's trials.
+    """
+
+    def __init__(
+        self,
+        source: CandidateSource,
+        costs: Sequence[Cost],
+        *,
+        seed: int = 0,
+        worst: float | None = None,
+        measured: Sequence[Measured] = (),
+    ) -> None:
+        if not any(cost.objective is not None for cost in costs):
+            raise ValueError("costs: none of them is an objective; allowed: one or more, so that there is a front")
+        self._source = source
+        self._costs = tuple(costs)
+        self._seed = seed
+        self._worst = worst
+        self._measured = tuple(measured)
+        self._proposals: dict[int, Choices] = {}
+        self._gains: dict[int, float | None] = {}
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        """Nothing: the space is asked as a whole, as which choices there are depends on the others."""
+        return {}
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Nothing, see `infer_relative_search_space`."""
+        return {}
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """The answer of this trial's proposal; at random where the proposal has none that fits."""
+        if trial.number not in self._proposals:
+            self._proposals = {trial.number: self.propose(study, trial.number)}
+        answer = self._proposals[trial.number].get(param_name)
+        if answer is not None and param_distribution._contains(param_distribution.to_internal_repr(answer)):
+            return answer
+        from optuna.samplers import RandomSampler
+
+        seed = self._rng(trial.number, param_name).integers(2**32)
+        return RandomSampler(seed=int(seed)).sample_independent(study, trial, param_name, param_distribution)
+
+    def propose(self, study: Study, number: int) -> Choices:
+        """The choices of trial `number`."""
+        rng = self._rng(number)
+        trials = [trial for trial in study.get_trials(deepcopy=False) if trial.number != number]
+        history = self._history(study, trials)
+        taken = {*history.options.keys[: history.num_tried], *self._failed(trials)}
+        running = [trial.params for trial in trials if trial.state is TrialState.RUNNING and trial.params]
+        pending = self._source.describe(running)
+        options = self._fresh(self._source.pool(self._parents(history), rng), taken | set(pending.keys))
+        if not options.keys:  # everything has been tried: the loop notices that a known result comes again
+            return self._source.pool((), rng).choices[0]
+        choice = self._chosen(history, pending, options, rng)
+        self._gains = {number: choice.gain}
+        return options.choices[choice.index]
+
+    def gain_of(self, number: int) -> float | None:
+        """What trial `number`, if it is the latest proposal of this sampler, was expected to gain; see `Choice`."""
+        return self._gains.get(number)
+
+    def _rng(self, number: int, what: str = "") -> np.random.Generator:
+        digest = hashlib.sha256(f"{self._seed}:{number}:{what}".encode()).digest()
+        return np.random.default_rng(int.from_bytes(digest[:8], "big"))
+
+    def _chosen(self, history: _History, pending: Options, options: Options, rng: np.random.Generator) -> Choice:
+        scaled = _scaled(history.options, pending, options)
+        first, second = len(history.qualities), len(history.qualities) + len(pending.keys)
+        beliefs = [self._belief(position, history, scaled[:first], options, pending, scaled[first:], rng) for position in range(len(self._costs))]
+        values = np.array([belief.values for belief in beliefs]).T
+        spreads = np.array([belief.deviations for belief in beliefs]).T
+        objectives = [position for position, cost in enumerate(self._costs) if cost.objective is not None]
+        is_scored = ~np.isnan(history.qualities)
+        costs = history.costs[:, objectives]
+        known = Known(
+            features=scaled[:first][is_scored],
+            qualities=history.qualities[is_scored],
+            costs=costs[is_scored],
+            is_within=history.is_within[is_scored],
+        )
+        offset = second - first
+        pool = Pool(
+            features=scaled[second:],
+            costs=values[offset:, objectives],
+            cost_deviations=spreads[offset:, objectives],
+            within=self._within(values[offset:], spreads[offset:]),
+        )
+        seen = np.vstack([costs[is_scored], pool.costs])
+        proposer = Proposer(
+            known,
+            (scaled[first:second], values[:offset, objectives]),
+            lowest=np.nanmin(seen, axis=0),
+            maximum=self._maximum(objectives, seen),
+            worst=self._worst,
+            rng=rng,
+        )
+        return proposer.choose(pool)
+
+    def _maximum(self, objectives: Sequence[int], seen: Floats) -> Floats:
+        budgets = [self._costs[position].maximum for position in objectives]
+        largest = REFERENCE_MARGIN * np.nanmax(seen, axis=0)
+        return np.array([each if budget is None else budget for budget, each in zip(budgets, largest, strict=True)])
+
+    def _belief(
+        self,
+        position: int,
+        history: _History,
+        known_features: Floats,
+        options: Options,
+        pending: Options,
+        features: Floats,
+        rng: np.random.Generator,
+    ) -> Forecast:
+        """Of the pending candidates, then of the options."""
+        is_measured = ~np.isnan(history.costs[:, position])
+        forecaster = self._costs[position].forecaster
+        forecast = known_forecast = None
+        if forecaster is not None:
+            forecast = forecaster.forecast([*pending.candidates, *options.candidates])
+            measured = [each for each, is_known in zip(history.options.candidates, is_measured, strict=True) if is_known]
+            known_forecast = forecaster.forecast(measured)
+        learned = believe(
+            features, forecast, known_features[is_measured], known_forecast, history.costs[is_measured, position], rng
+        )
+        belief = Forecast(values=learned.values.copy(), deviations=learned.deviations.copy())
+        seen = {key: cost for key, cost in zip(history.options.keys, history.costs[:, position], strict=True) if cost == cost}
+        for at, key in enumerate([*pending.keys, *options.keys]):
+            if key in seen:
+                belief.values[at], belief.deviations[at] = seen[key], 0.0
+        return belief
+
+    def _within(self, values: Floats, deviations: Floats) -> Floats:
+        """Probability of meeting every budget, costs taken as independent."""
+        from scipy.special import ndtr
+
+        within = np.ones(len(values))
+        for position, cost in enumerate(self._costs):
+            if cost.maximum is not None:
+                room = cost.maximum - values[:, position]
+                spread = deviations[:, position]
+                within *= np.where(spread > 0, ndtr(room / np.maximum(spread, 1e-300)), room >= 0)
+        return within
+
+    def _history(self, study: Study, trials: Sequence[FrozenTrial]) -> _History:
+        """Scored and measured trials; the sign of the quality is turned so that larger is better."""
+        from optuna.study import StudyDirection
+
+        sign = 1.0 if study.directions[0] == StudyDirection.MAXIMIZE else -1.0
+        told: dict[str, tuple[Choices, float, list[float], bool]] = {}
+        for trial in sorted(trials, key=lambda trial: trial.number):
+            if trial.state not in (TrialState.COMPLETE, TrialState.PRUNED) or not trial.params:
+                continue
+            costs = [cost.measured(trial) for cost in self._costs]
+            quality = np.nan if trial.values is None else sign * trial.values[0]
+            described = self._source.describe([trial.params])
+            if described.keys and described.keys[0] not in told:
+                is_within = all(excess <= 0 for excess in trial.constraints.values())
+                columns = [np.nan if cost is None else cost for cost in costs]
+                told[described.keys[0]] = (trial.params, quality, columns, is_within)
+        num_tried = len(told)
+        for measured in self._measured:
+            described = self._source.describe([measured.choices])
+            if described.keys and described.keys[0] not in told:
+                columns = [np.nan if cost is None else cost for cost in measured.costs]
+                told[described.keys[0]] = (measured.choices, np.nan, columns, True)
+        rows = list(told.values())
+        return _History(
+            num_tried=num_tried,
+            options=self._source.describe([row[0] for row in rows]),
+            qualities=np.array([row[1] for row in rows], dtype=float),
+            costs=np.array([row[2] for row in rows], dtype=float).reshape(len(rows), len(self._costs)),
+            is_within=np.array([row[3] for row in rows], dtype=bool),
+        )
+
+    def _failed(self, trials: Sequence[FrozenTrial]) -> set[str]:
+        """Keys of candidates whose infrastructure failed: nothing was learned, but not again at once."""
+        failed = [trial.params for trial in trials if trial.state is TrialState.FAIL and trial.params]
+        return set(self._source.describe(failed).keys)
+
+    def _parents(self, history: _History) -> Sequence[Choices]:
+        """The best within the budgets: half of them by quality alone, the others each in its share of the costs."""
+        scored = np.flatnonzero(~np.isnan(history.qualities) & history.is_within)
+        if not len(scored):
+            scored = np.flatnonzero(~np.isnan(history.qualities))
+        if not len(scored):
+            return [history.options.choices[index] for index in range(min(NUM_PARENTS, len(history.qualities)))]
+        best = scored[np.argsort(-history.qualities[scored], kind="stable")]
+        objective = next(position for position, cost in enumerate(self._costs) if cost.objective is not None)
+        by_cost = scored[np.argsort(history.costs[scored, objective], kind="stable")]
+        shares = np.array_split(by_cost, NUM_PARENTS // 2)
+        each = [int(share[np.argmax(history.qualities[share])]) for share in shares if len(share)]
+        chosen = dict.fromkeys([*best[: NUM_PARENTS // 2].tolist(), *each])
+        return [history.options.choices[index] for index in chosen]
+
+    @staticmethod
+    def _fresh(options: Options, taken: set[str]) -> Options:
+        return options.at([at for at, key in enumerate(options.keys) if key not in taken])
+
+
+def _scaled(*groups: Options) -> Floats:
+    """The features of all groups below each other, to mean 0 and deviation 1; what never varies is left out."""
+    features = np.vstack([group.features for group in groups if len(group.keys)])
+    deviations = features.std(axis=0)
+    is_varied = deviations > 1e-9 * np.maximum(1.0, np.abs(features).max(axis=0))
+    if not is_varied.any():
+        return np.zeros((len(features), 1))
+    return np.asarray((features[:, is_varied] - features[:, is_varied].mean(axis=0)) / deviations[is_varied])
+

@@ -1,0 +1,162 @@
+"""A mixture of Gaussian processes over hyperparameters, in plain numpy: small data, honest deviations.
+
+One maximum-likelihood fit on ten observations is overconfident. Here several settings of length
+scale, amplitude, trend and noise are tried, the likeliest are kept, and each predicts with the weight of
+its likelihood (a coarse fully Bayesian treatment, as in Snoek et al. 2012, section 3.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+NUM_SETTINGS = 20
+NUM_KEPT = 3
+MAX_TO_CHOOSE = 150
+"""Observations on which settings are compared; all of them take part in the fit itself."""
+
+_JITTER = 1e-8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Hyperparameters, for values of mean 0 and deviation 1 and features of deviation 1.
+
+    Attributes:
+        length: scale of the Matérn kernel, in units of the root mean squared distance of two candidates.
+        amplitude: variance of the Matérn part.
+        trend: variance of the linear part.
+        noise: variance of one observation about the truth.
+    """
+
+    length: float
+    amplitude: float
+    trend: float
+    noise: float
+
+    @property
+    def log_prior(self) -> float:
+        """Up to a constant: keeps few observations from choosing extremes."""
+        return -0.5 * (
+            (np.log(self.length) / 0.7) ** 2 + ((np.log(self.amplitude) + 0.4) / 1.0) ** 2 + (np.log(self.trend) + 1) ** 2
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Member:
+    setting: Setting
+    weight: float
+    inverse: Floats
+    solved: Floats
+
+
+class GaussianProcesses:
+    """The mixture, fitted once.
+
+    Args:
+        features: shape (observations, features), each of about deviation 1.
+        values: shape (observations,), at least one.
+        rng: draws the settings.
+    """
+
+    def __init__(self, features: Floats, values: Floats, rng: np.random.Generator) -> None:
+        self._features = features
+        self._mean = float(values.mean())
+        self._scale = float(values.std()) or 1.0
+        standard = (values - self._mean) / self._scale
+        distances = _distances(features, features)
+        products = features @ features.T / features.shape[1]
+        # The best and the latest decide what comes next, so they are among those that settings are compared on.
+        if len(values) > MAX_TO_CHOOSE:
+            order = np.argsort(-values)
+            half = MAX_TO_CHOOSE // 2
+            chosen = np.concatenate([order[:half], rng.choice(order[half:], half, replace=False)])
+        else:
+            chosen = np.arange(len(values))
+        grid = np.ix_(chosen, chosen)
+        settings = [_draw(rng) for _ in range(NUM_SETTINGS)]
+        likelihoods = [_log_likelihood(each, distances[grid], products[grid], standard[chosen]) for each in settings]
+        best = np.argsort(likelihoods)[::-1][:NUM_KEPT]
+        weights = np.exp(np.array([likelihoods[index] for index in best]) - likelihoods[best[0]])
+        self._members = []
+        for index, weight in zip(best, weights / weights.sum(), strict=True):
+            factor = _cholesky(_kernel(settings[index], distances, products), settings[index].noise)
+            inverse = np.linalg.inv(factor)  # a product a prediction, which numpy does faster than solving
+            solved = inverse.T @ (inverse @ standard)
+            self._members.append(_Member(setting=settings[index], weight=float(weight), inverse=inverse, solved=solved))
+
+    @property
+    def noise(self) -> float:
+        """Believed deviation of one observation about the truth."""
+        return self._scale * float(np.sqrt(sum(member.weight * member.setting.noise for member in self._members)))
+
+    def predict(self, features: Floats) -> tuple[Floats, Floats]:
+        """Mean and deviation of the truth, without the noise of an observation."""
+        single, known = features.astype(np.float32), self._features.astype(np.float32)  # half the time, enough digits
+        distances = _distances(single, known)
+        products = single @ known.T / np.float32(features.shape[1])
+        norms = (features**2).sum(axis=1) / features.shape[1]
+        mean, square = np.zeros(len(features)), np.zeros(len(features))
+        for member in self._members:
+            setting = member.setting
+            cross = _kernel(setting, distances, products)
+            half = member.inverse.astype(np.float32) @ cross.T
+            variance = 1.0 + setting.amplitude + setting.trend * norms - (half**2).sum(axis=0)
+            means = cross @ member.solved.astype(np.float32)
+            mean += member.weight * means
+            square += member.weight * (np.maximum(variance, 1e-9) + means**2)
+        deviation = np.sqrt(np.maximum(square - mean**2, 1e-9))
+        return self._mean + self._scale * mean, self._scale * deviation
+
+    def draw(self, features: Floats, rng: np.random.Generator) -> Floats:
+        """One function that could be the truth, at every candidate: shape (candidates,)."""
+        member = self._members[rng.choice(len(self._members), p=[each.weight for each in self._members])]
+        setting = member.setting
+        cross = _kernel(setting, _distances(features, self._features), features @ self._features.T / features.shape[1])
+        half = member.inverse @ cross.T
+        own = _kernel(setting, _distances(features, features), features @ features.T / features.shape[1])
+        factor = _cholesky(own - half.T @ half, 1e-6)
+        return self._mean + self._scale * (cross @ member.solved + factor @ rng.normal(size=len(features)))
+
+
+def _draw(rng: np.random.Generator) -> Setting:
+    return Setting(
+        length=float(np.exp(rng.normal(0.0, 0.7))),
+        amplitude=float(np.exp(rng.normal(-0.4, 1.0))),
+        trend=float(np.exp(rng.normal(-1.0, 1.0))),
+        noise=float(np.exp(rng.uniform(np.log(0.003), np.log(0.3)))),
+    )
+
+
+def _distances(one: Floats, other: Floats) -> Floats:
+    """Euclidean distances in units of what two candidates typically are apart."""
+    squares = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1)[None] - 2.0 * one @ other.T
+    return np.sqrt(np.maximum(squares, 0.0) / (2.0 * one.shape[1]))
+
+
+def _kernel(setting: Setting, distances: Floats, products: Floats) -> Floats:
+    """Constant, trend and Matérn 5/2 (Rasmussen and Williams 2006, equation 4.17)."""
+    scaled = float(np.sqrt(5.0) / setting.length) * distances
+    kernel = np.exp(-scaled)
+    kernel *= 1.0 + scaled * (1.0 + scaled * (1.0 / 3.0))
+    kernel *= setting.amplitude
+    kernel += setting.trend * products
+    kernel += 1.0
+    return kernel
+
+
+def _log_likelihood(setting: Setting, distances: Floats, products: Floats, values: Floats) -> float:
+    try:
+        factor = _cholesky(_kernel(setting, distances, products), setting.noise)
+    except np.linalg.LinAlgError:
+        return -np.inf
+    half = np.linalg.solve(factor, values)
+    return float(-0.5 * half @ half - np.log(np.diag(factor)).sum()) + setting.log_prior
+
+
+def _cholesky(kernel: Floats, noise: float) -> Floats:
+    return np.linalg.cholesky(kernel + (noise + _JITTER) * np.eye(len(kernel)))

@@ -1,0 +1,198 @@
+"""Which of a pool of candidates to try next, from numbers alone: features, believed costs, known results.
+
+First a few candidates spread over the believed cost, so that the whole front is seen at once; then
+the one with the largest expected gain in hypervolume, in turn with the best one of a function drawn from
+what the surrogate holds possible (Thompson sampling), which looks where the mean alone would not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nas.search.expected_gain import CostFront, expected_gain, gain
+from nas.search.gaussian_process import GaussianProcesses
+
+Floats = NDArray[np.float64]
+
+NUM_SPREAD = 8
+"""Results before the surrogate is asked."""
+
+SHARE_DRAWN = 0.5
+"""Of the proposals that follow a drawn function instead of the mean."""
+
+MAX_OBSERVATIONS = 400
+"""Results that the surrogate learns from, half of them the best: its cost grows with their cube."""
+
+NUM_DRAWN = 400
+"""Candidates at which a function is drawn: those of the largest expected gain."""
+
+MIN_WITHIN = 0.25
+"""Candidates that meet the budgets with a smaller probability are not proposed while others are there."""
+
+HEADROOM = 0.25
+"""How far above the best quality seen the warp puts the best possible, in units of best minus median."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """Networks with a quality.
+
+    Attributes:
+        features: shape (networks, features).
+        qualities: larger is better.
+        costs: of the costs that are objectives, shape (networks, costs).
+        is_within: whether each meets every budget.
+    """
+
+    features: Floats
+    qualities: Floats
+    costs: Floats
+    is_within: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """Candidates that may be proposed: none of them is known.
+
+    Attributes:
+        features: shape (candidates, features).
+        costs, cost_deviations: believed costs that are objectives, shape (candidates, costs).
+        within: probability that a candidate meets every budget.
+    """
+
+    features: Floats
+    costs: Floats
+    cost_deviations: Floats
+    within: Floats
+
+    def at(self, indices: NDArray[np.intp]) -> Pool:
+        """The candidates at these positions."""
+        return Pool(
+            features=self.features[indices],
+            costs=self.costs[indices],
+            cost_deviations=self.cost_deviations[indices],
+            within=self.within[indices],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The candidate to try, and what is expected of it.
+
+    Attributes:
+        index: its position in the pool.
+        gain: largest expected gain in hypervolume, as a share of what the best quality at the lowest costs
+            would cover; None during the starting design.
+    """
+
+    index: int
+    gain: float | None
+
+
+class Warp:
+    """Stretches qualities near the best, where differences count, and squeezes the poor ones.
+
+    Minus the logarithm of the distance to a little above the best seen: accuracies then spread about
+    evenly, and networks that learned nothing do not decide the fit.
+    """
+
+    def __init__(self, qualities: Floats) -> None:
+        self._range = max(float(qualities.max() - np.median(qualities)), 1e-9)
+        self._ceiling = float(qualities.max()) + HEADROOM * self._range
+
+    def apply(self, qualities: Floats) -> Floats:
+        """Warped qualities; unbounded above, while `undo` stays below the ceiling."""
+        return -np.log((self._ceiling - qualities) / self._range)
+
+    def undo(self, warped: Floats) -> Floats:
+        """The inverse of `apply`."""
+        return self._ceiling - self._range * np.exp(-warped)
+
+
+class Proposer:
+    """What the results so far say about any pool of candidates.
+
+    Args:
+        known: results so far; the latest fits are as good as what is passed in here.
+        pending: features and believed costs of candidates that other workers are at; they are taken to
+            come out as the surrogate expects, so that workers do not try the same thing.
+        lowest: smallest costs that count; `maximum`: the costs from which hypervolume does not, usually the budgets.
+        worst: the quality from which hypervolume counts; None: the worst seen.
+        rng: decides ties and draws; the same state gives the same answers.
+    """
+
+    def __init__(
+        self,
+        known: Known,
+        pending: tuple[Floats, Floats],
+        *,
+        lowest: Floats,
+        maximum: Floats,
+        worst: float | None,
+        rng: np.random.Generator,
+    ) -> None:
+        self._rng = rng
+        self._num_known = len(known.qualities) + len(pending[0])
+        self._processes: GaussianProcesses | None = None
+        if len(known.qualities) < NUM_SPREAD:
+            return
+        learned = _learned(known, rng)
+        self._warp = Warp(known.qualities[learned])
+        self._processes = GaussianProcesses(known.features[learned], self._warp.apply(known.qualities[learned]), rng)
+        self._floor = float(known.qualities.min()) if worst is None else worst
+        qualities, costs = known.qualities[known.is_within], known.costs[known.is_within]
+        if len(pending[0]):
+            means, _ = self._processes.predict(pending[0])
+            qualities, costs = np.append(qualities, self._warp.undo(means)), np.vstack([costs, pending[1]])
+        self._front = CostFront.of(qualities, costs, worst=self._floor, lowest=lowest, maximum=maximum)
+        ideal = np.array([float(known.qualities.max())])
+        empty = CostFront.of(ideal[:0], costs[:0], worst=self._floor, lowest=lowest, maximum=maximum)
+        self._whole = float(gain(empty, ideal, lowest[None])[0])
+
+    @property
+    def has_surrogate(self) -> bool:
+        """False during the starting design."""
+        return self._processes is not None
+
+    def expected(self, pool: Pool) -> Floats:
+        """Expected gain in hypervolume of each candidate; only with a surrogate."""
+        assert self._processes is not None
+        means, deviations = self._processes.predict(pool.features)
+        gains = expected_gain(self._front, means, deviations, self._warp.undo, pool.costs, pool.cost_deviations)
+        return pool.within * gains
+
+    def choose(self, pool: Pool) -> Choice:
+        """The candidate to try next, out of at least one."""
+        candidates = np.flatnonzero(pool.within >= min(MIN_WITHIN, float(pool.within.max())))
+        if self._processes is None:
+            return Choice(index=_spread(self._num_known, pool, candidates, self._rng), gain=None)
+        likely = pool.at(candidates)
+        expected = self.expected(likely)
+        best = int(np.argmax(expected))
+        if self._rng.random() < SHARE_DRAWN:
+            top = np.argsort(-expected, kind="stable")[:NUM_DRAWN]
+            drawn = self._warp.undo(self._processes.draw(likely.features[top], self._rng))
+            best = int(top[np.argmax(likely.within[top] * gain(self._front, drawn, likely.costs[top]))])
+        return Choice(index=int(candidates[best]), gain=float(expected.max()) / max(self._whole, 1e-300))
+
+
+def _spread(number: int, pool: Pool, candidates: NDArray[np.intp], rng: np.random.Generator) -> int:
+    """One of the likely candidates about the `number`-th of equal shares of the first cost."""
+    likely = candidates[pool.within[candidates] >= min(0.5, float(pool.within[candidates].max()))]
+    order = likely[np.argsort(pool.costs[likely, 0], kind="stable")]
+    middle = int((number + 0.5) / NUM_SPREAD * len(order))
+    width = max(1, len(order) // (2 * NUM_SPREAD))
+    return int(rng.choice(order[max(0, middle - width) : middle + width + 1]))
+
+
+def _learned(known: Known, rng: np.random.Generator) -> NDArray[np.intp]:
+    """The results the surrogate learns from: all, or the best half and a random rest."""
+    count = len(known.qualities)
+    if count <= MAX_OBSERVATIONS:
+        return np.arange(count)
+    order = np.argsort(-known.qualities, kind="stable")
+    best, rest = order[: MAX_OBSERVATIONS // 2], order[MAX_OBSERVATIONS // 2 :]
+    return np.sort(np.concatenate([best, rng.choice(rest, MAX_OBSERVATIONS // 2, replace=False)]))
