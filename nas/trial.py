@@ -53,15 +53,16 @@ class CandidateCost:
     Attributes:
         latencies: (phase, estimate) of each timed phase.
         num_params, num_macs: parameters and multiply-accumulates of one inference.
-        model_bytes: code and weights on disk.
+        model_bytes: code and weights on disk; None before it was compiled.
         peak_memory_bytes: of the measuring child; None before it was measured.
-        runtime, tuned_coverage, parity_max_abs: of the artifact that was timed.
+        runtime, tuned_coverage, parity_max_abs: of the artifact that was timed; of a predicted cost,
+            the runtime that the prediction is for.
     """
 
     latencies: tuple[tuple[str, LatencyEstimate], ...]
     num_params: int
     num_macs: int
-    model_bytes: int
+    model_bytes: int | None
     peak_memory_bytes: int | None
     runtime: str
     tuned_coverage: float | None
@@ -100,7 +101,8 @@ class TrialRecord:
         trial: number in the study, from 0.
         candidate: what was tried.
         outcome: how it ended.
-        cost: None when the trial ended before it was measured.
+        cost: None when the trial ended before it was measured; predicted, and marked so, when the outcome
+            is `predicted_over_budget`.
         score: on the val split; None unless the outcome is `scored`.
         error: the reason, for every outcome but `scored`.
         seconds: (stage, wall seconds): `tune`, `compile`, `profile`, `train`.

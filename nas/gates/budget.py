@@ -50,6 +50,17 @@ def violations(budgets: tuple[Budget, ...], cost: CandidateCost) -> tuple[tuple[
     return tuple(result)
 
 
+def predicted_violations(budgets: tuple[Budget, ...], cost: CandidateCost) -> tuple[tuple[str, float], ...]:
+    """As `violations`, for a candidate that was not measured: best guesses, and only of what is known."""
+    result = []
+    for budget in budgets:
+        estimate = cost.latency(budget.phase) if budget.metric == "latency_ms" and budget.phase else None
+        amount = estimate.latency_ms if estimate is not None else getattr(cost, budget.metric, None)
+        if amount is not None:
+            result.append((str(budget), amount / budget.maximum - 1.0))
+    return tuple(result)
+
+
 def explain_miss(budgets: tuple[Budget, ...], cost: CandidateCost) -> str:
     """One line that names each budget that is not met, and what was seen."""
     parts = []

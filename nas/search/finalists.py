@@ -313,6 +313,6 @@ def least_violating(
     measured = [
         record
         for record in records
-        if record.cost is not None and record.duplicate_of is None and not record.outcome.is_infrastructure
+        if record.cost is not None and record.duplicate_of is None and record.outcome.kind == "quality"
     ]
     return tuple(sorted(measured, key=lambda record: (excess(record), record.trial))[:limit])

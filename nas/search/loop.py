@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nas.budget import Budget, resolve_budgets
 from nas.config import StudyConfig
 from nas.errors import NasError
-from nas.gates.budget import violations
+from nas.gates.budget import predicted_violations, violations
 from nas.ledger import Ledger
 from nas.search.fellow_workers import FellowWorkers
 from nas.search.pipeline import Proposal, Stopped, Workbench, compile_candidate, evaluate, measure_latency
@@ -195,10 +195,10 @@ def run_trial(trial: optuna.Trial, search: Search) -> None:
 
 
 def known_result(proposal: Proposal, records: tuple[TrialRecord, ...]) -> TrialRecord | None:
-    """The result of an earlier trial of the same candidate, at no cost; failures are tried again."""
+    """The result of an earlier trial of the same candidate, at no cost; failures and predictions are made anew."""
     for known in records:
         same = known.candidate.candidate_id == proposal.candidate.candidate_id
-        if same and known.duplicate_of is None and not known.outcome.is_infrastructure:
+        if same and known.duplicate_of is None and known.outcome.kind == "quality":
             return replace(known, trial=proposal.trial, duplicate_of=known.trial, seconds=())
     return None
 
@@ -206,7 +206,7 @@ def known_result(proposal: Proposal, records: tuple[TrialRecord, ...]) -> TrialR
 def tell(
     study: optuna.Study, trial: optuna.Trial, record: TrialRecord, budgets: tuple[Budget, ...], phase: str
 ) -> None:
-    """What the sampler learns: objectives of scored trials, violations of measured ones, else nothing.
+    """What the sampler learns: objectives of scored trials, violations of measured and screened ones, else nothing.
 
     A candidate over budget is told as pruned with its violations and its latency. TPE counts it as
     infeasible; `nas.search.sampler.taught` says what NSGA-II and GP make of it.
@@ -217,7 +217,8 @@ def tell(
         return  # told before a connection broke, or declared lost while this worker was slow: the ledger has it
     if record.cost is not None and not record.outcome.is_infrastructure:
         told = trial.constraints
-        for name, excess in violations(budgets, record.cost):
+        is_predicted = record.outcome is Outcome.PREDICTED_OVER_BUDGET
+        for name, excess in (predicted_violations if is_predicted else violations)(budgets, record.cost):
             if name not in told:
                 trial.set_constraint(name, excess)
         if record.outcome is not Outcome.SCORED:

@@ -1,4 +1,4 @@
-"""What happens to one candidate, top to bottom: compile, parity, measure, budget, train, score.
+"""What happens to one candidate, top to bottom: screen, compile, parity, measure, budget, train, score.
 
 Each stage takes the previous stage's value and returns a new one, or a `Stopped` with the outcome.
 Expected failures are values; only bugs raise. Nothing is remembered here: the study's ledger is
@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from nas.budget import Budget
 from nas.compile.tvm import Compiled, CompileFailure
 from nas.gates.budget import budget_verdict, explain_miss
+from nas.search.screening import Screened
 from nas.training.result import TrainFailure, TrainResult
 from nas.training.score import HeldOutScore
 from nas.trial import CandidateCost, Outcome, TrialRecord, score_from_json, score_to_json
@@ -81,6 +82,10 @@ class Workbench(Protocol):
     phase: str
     budgets: tuple[Budget, ...]
 
+    def screen(self, trial: int, candidate: Candidate) -> Screened:
+        """What the cost model says of a candidate, before anything is spent on it."""
+        ...
+
     def compile(self, candidate: Candidate) -> Compiled | CompileFailure:
         """Compiles a candidate with random weights, tuning the kernels that are new."""
         ...
@@ -105,8 +110,11 @@ class Workbench(Protocol):
 
 
 def evaluate(proposal: Proposal, bench: Workbench) -> TrialRecord:
-    """One trial from proposal to record; the product in six lines."""
-    runnable = compile_candidate(proposal, bench)
+    """One trial from proposal to record; the product in seven lines."""
+    promising = screen_candidate(proposal, bench)
+    if isinstance(promising, Stopped):
+        return stopped_record(promising)
+    runnable = compile_candidate(promising, bench)
     if isinstance(runnable, Stopped):
         return stopped_record(runnable)
     measured = measure_latency(runnable, bench)
@@ -116,6 +124,29 @@ def evaluate(proposal: Proposal, bench: Workbench) -> TrialRecord:
     if isinstance(affordable, Stopped):
         return stopped_record(affordable)
     return train_and_score(affordable, bench)
+
+
+def screen_candidate(proposal: Proposal, bench: Workbench) -> Proposal | Stopped:
+    """Candidates that are over budget as good as surely are not compiled; some of them are, as an audit."""
+    screened = bench.screen(proposal.trial, proposal.candidate)
+    if screened.answer != "ruled_out":
+        return proposal
+    assert screened.estimate is not None, "what is ruled out was predicted"
+    cost = CandidateCost(
+        latencies=((bench.phase, screened.estimate),),
+        num_params=num_params(proposal.candidate),
+        num_macs=num_macs(proposal.candidate),
+        model_bytes=None,
+        peak_memory_bytes=None,
+        runtime="tvm",
+        tuned_coverage=None,
+        parity_max_abs=None,
+    )
+    reason = (
+        f"predicted {screened.estimate.latency_ms:.4g} ms, {screened.estimate.lower_ms:.4g} to"
+        f" {screened.estimate.upper_ms:.4g}; {bench.phase}={screened.maximum_ms:.4g}ms allowed; not measured"
+    )
+    return Stopped(proposal=proposal, outcome=Outcome.PREDICTED_OVER_BUDGET, reason=reason, cost=cost, seconds=())
 
 
 def compile_candidate(proposal: Proposal, bench: Workbench) -> Runnable | Stopped:

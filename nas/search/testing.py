@@ -12,6 +12,7 @@ from nas.budget import Budget
 from nas.compile.tvm import Compiled, CompileFailure
 from nas.ledger import Ledger
 from nas.search.pipeline import Proposal
+from nas.search.screening import UNKNOWN, Screened, Screener
 from nas.search.workbench import remembered
 from nas.training.result import EpochRecord, TrainFailure, TrainResult
 from nas.training.score import HeldOutScore, wilson_interval
@@ -109,12 +110,17 @@ class FakeWorkbench:
     num_kernels: int = 0
     num_known_kernels: int = 0
     is_closed: bool = False
+    screener: Screener | None = None
     _scripts: dict[str, Script] = field(default_factory=dict)
     _num_looks: dict[str, int] = field(default_factory=dict)
 
     def num_calls(self, stage: str, candidate_id: str | None = None) -> int:
         """How often a stage was run, in all or for one candidate."""
         return sum(name == stage and candidate_id in (None, of) for name, of in self.calls)
+
+    def screen(self, trial: int, candidate: Candidate) -> Screened:
+        """As the real bench does; costs nothing and is no call."""
+        return UNKNOWN if self.screener is None else self.screener.judge(trial, candidate, self.budgets)
 
     def compile(self, candidate: Candidate, weights: Path | None = None) -> Compiled | CompileFailure:
         """An artifact with one file, or the scripted failure."""

@@ -19,6 +19,7 @@ from nas.gates.parity import RELATIVE_TOLERANCE
 from nas.ledger import Ledger
 from nas.search.pipeline import Proposal
 from nas.search.progress import Watcher
+from nas.search.screening import UNKNOWN, Screened, Screener
 from nas.training.job import read_progress, score_test_job, train_job
 from nas.training.result import TrainFailure, TrainResult
 from nas.training.score import HeldOutScore
@@ -43,6 +44,7 @@ class LocalWorkbench:
     def __init__(self, config: StudyConfig, folder: Path, ledger: Ledger, phase: str, watcher: Watcher) -> None:
         self.phase = phase
         self.budgets: tuple[Budget, ...] = ()
+        self.screener: Screener | None = None
         self._config = config
         self._weights = folder / "weights"
         self._ledger = ledger
@@ -65,6 +67,10 @@ class LocalWorkbench:
         self._trainers: WorkerPool[Any] = WorkerPool(1, initializer=workers.prepare_worker)
         self.num_kernels = 0
         self.num_known_kernels = 0
+
+    def screen(self, trial: int, candidate: Candidate) -> Screened:
+        """What the cost model says; nothing without a screener."""
+        return UNKNOWN if self.screener is None else self.screener.judge(trial, candidate, self.budgets)
 
     def compile(self, candidate: Candidate, weights: Path | None = None) -> Compiled | CompileFailure:
         """Compiles with random weights, or with those of a checkpoint."""

@@ -1,0 +1,1 @@
+"""Predicts what a candidate costs on a device from few measurements, with intervals that hold."""
