@@ -37,7 +37,11 @@ class CachingProfiler:
         key = json.dumps([artifact.digest, asdict(protocol), self.device().fingerprint], sort_keys=True)
         path = self._folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
         known = _read(path)
-        if known is not None and known.artifact_digest == artifact.digest:
+        if (
+            known is not None
+            and known.artifact_digest == artifact.digest
+            and known.fingerprint == self.device().fingerprint  # a file copied from another machine
+        ):
             return known
         seen = self._profiler.measure(artifact, protocol)
         if isinstance(seen, Measurement) and seen.rejected_because is None:

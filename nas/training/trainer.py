@@ -17,7 +17,7 @@ from torch import nn
 
 from nas.training import checkpoint
 from nas.training.evaluate import BuildModel, NonFiniteOutputs, build_from_space, score_val
-from nas.training.kinds import kind_of
+from nas.training.kinds import TaskKind, kind_of
 from nas.training.recipe import Recipe
 from nas.training.result import EpochRecord, TrainFailure, TrainResult
 from nas.training.score import HeldOutScore
@@ -60,7 +60,7 @@ def train(
         CheckpointError: `out_dir` cannot be written.
         TaskError: a task of unknown kind.
     """
-    with _reproducible(recipe.num_threads):
+    with reproducible(recipe.num_threads):
         run = _Run.begin(candidate, task, recipe, seed, out_dir, build or build_from_space)
         try:
             run.untrained = run.untrained or score_val(run.model, task, seed=seed)
@@ -151,7 +151,7 @@ class _Run:
     ) -> _Run:
         """A fresh training, or the one that was interrupted in `out_dir`."""
         started_s = time.monotonic()
-        torch.default_generator.manual_seed(_derived_seed(seed, "weights"))
+        torch.default_generator.manual_seed(derived_seed(seed, "weights"))
         # A third less processor time for convolutions on CPUs; tensors without four axes stay as they are.
         model = build(candidate).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         fingerprint = task.fingerprint
@@ -239,24 +239,21 @@ class _Run:
 def _train_epoch(run: _Run, on_step: OnStep | None) -> float | None:
     """One pass over train. Returns the mean loss, or None as soon as one is not finite."""
     kind, recipe, split = kind_of(run.task), run.recipe, run.task.train
-    generator = torch.Generator().manual_seed(_derived_seed(run.seed, f"epoch {run.epoch}"))
-    torch.default_generator.manual_seed(_derived_seed(run.seed, f"dropout {run.epoch}"))
+    generator = torch.Generator().manual_seed(derived_seed(run.seed, f"epoch {run.epoch}"))
+    torch.default_generator.manual_seed(derived_seed(run.seed, f"dropout {run.epoch}"))
     order = torch.randperm(len(split), generator=generator).numpy()
     run.model.train()
     total = 0.0
     for start, end in batch_bounds(len(split), recipe.batch_size):
         batch = order[start:end]
         inputs = kind.augment(kind.prepare(run.task, split.inputs[batch]), recipe, generator)
-        loss = kind.loss(run.model(inputs), torch.from_numpy(split.labels[batch]), recipe)
-        loss_value = float(loss.detach())
-        if not math.isfinite(loss_value):
+        rate = learning_rate_at(run.step, run.num_steps, recipe)
+        stepped = training_step(
+            run.model, run.optimizer, kind, inputs, torch.from_numpy(split.labels[batch]), recipe, rate
+        )
+        if stepped is None:
             return None
-        for group in run.optimizer.param_groups:
-            group["lr"] = learning_rate_at(run.step, run.num_steps, recipe)
-        run.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(run.model.parameters(), recipe.clip_norm)
-        run.optimizer.step()
+        loss_value, _ = stepped
         total += loss_value * len(batch)
         run.step += 1
         if on_step is not None:
@@ -264,8 +261,36 @@ def _train_epoch(run: _Run, on_step: OnStep | None) -> float | None:
     return total / len(split)
 
 
+def training_step(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    kind: TaskKind,
+    inputs: torch.Tensor,
+    labels: torch.Tensor,
+    recipe: Recipe,
+    rate: float,
+) -> tuple[float, torch.Tensor] | None:
+    """One step of the optimiser, in a training and in its rehearsal alike.
+
+    Returns:
+        Loss and outputs before the step; None when the loss is not finite, and no step was made.
+    """
+    outputs = model(inputs)
+    loss = kind.loss(outputs, labels, recipe)
+    loss_value = float(loss.detach())
+    if not math.isfinite(loss_value):
+        return None
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    nn.utils.clip_grad_norm_(model.parameters(), recipe.clip_norm)
+    optimizer.step()
+    return loss_value, outputs.detach()
+
+
 @contextmanager
-def _reproducible(num_threads: int) -> Iterator[None]:
+def reproducible(num_threads: int) -> Iterator[None]:
     """Fixed threads, deterministic kernels and a generator of our own; all put back afterwards."""
     threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
@@ -279,7 +304,7 @@ def _reproducible(num_threads: int) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _derived_seed(seed: int, purpose: str) -> int:
+def derived_seed(seed: int, purpose: str) -> int:
     """A seed of its own for each purpose, so that no two draws share a stream."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{purpose}".encode()).digest()[:8], "big") >> 1
 
