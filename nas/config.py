@@ -24,7 +24,16 @@ __all__ = [
 ]  # fmt: skip
 
 MAY_CHANGE = frozenset(
-    {"search.trials", "search.minutes", "search.min_gain", "compile.workers", "output.out", "output.storage"}
+    {
+        "search.trials",
+        "search.minutes",
+        "search.min_gain",
+        "search.finalist_seeds",
+        "search.min_slice",
+        "compile.workers",
+        "output.out",
+        "output.storage",
+    }
 )
 """Keys that a resumed study may change. Every other key, new ones included, makes it another study."""
 
@@ -52,6 +61,10 @@ class SearchSettings(BaseModel):
             ' "memory=64MiB". Without one: the latency of the reference network of the space and 5% more.'
         ),
     )
+    screen: bool = Field(
+        default=True,
+        description="Whether a cost model keeps candidates that are surely too slow from being compiled.",
+    )
     minutes: float | None = Field(
         default=None, gt=0, description="Wall clock, in minutes, after which no trial is started.", examples=[30.0]
     )
@@ -60,8 +73,17 @@ class SearchSettings(BaseModel):
         default=None,
         gt=0,
         lt=1,
-        description="Share of the hypervolume; the search ends when less is expected three times in a row (budget only).",
+        description="Share of the hypervolume: less expected three times in a row ends the search (sampler budget).",
         examples=[0.001],
+    )
+
+    finalist_seeds: int = Field(
+        default=1, ge=1, le=10, description="Trainings of each network on the front, each with another seed."
+    )
+    min_slice: float | None = Field(
+        default=None,
+        description="Worst that a network on the front may score on val in any class or domain.",
+        examples=[0.8],
     )
 
     @field_validator("budgets")

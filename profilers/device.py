@@ -9,10 +9,13 @@ import platform
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
 
 from profilers.host import choose_cores, host_facts, processor_of, target_string
-from profilers.runtimes.runtime import PACKAGES
+from profilers.runtimes.runtime import LIBRARIES, PACKAGES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +27,8 @@ class DeviceSpec:
         target: the compiler's target string for one core of it.
         cores: numbers of the processors that inference is pinned to.
         num_threads: threads that inference uses.
-        runtimes: (name, version) of each runtime library, sorted by name.
+        runtimes: (name, version) of each runtime library, and (name, hash) of the file that does its
+            work, sorted by name: two builds of one version can differ by half.
         facts: (name, value) of what else decides a latency: processor, kernel, governor, memory, ...
     """
 
@@ -57,7 +61,9 @@ def local_device(num_threads: int = 1, *, id: str = "local") -> DeviceSpec:
         target=target_string(processor_of(cores[0]), platform.machine(), num_threads),
         cores=cores,
         num_threads=num_threads,
-        runtimes=tuple(sorted(_installed(name for names in PACKAGES.values() for name in names))),
+        runtimes=tuple(
+            sorted([*_installed(name for names in PACKAGES.values() for name in names), *_library_hashes()])
+        ),
         facts=host_facts(cores[0]),
     )
 
@@ -86,3 +92,19 @@ def _installed(names: Iterable[str]) -> Iterator[tuple[str, str]]:
     for name in names:
         with suppress(metadata.PackageNotFoundError):
             yield name, metadata.version(name)
+
+
+def _library_hashes() -> Iterator[tuple[str, str]]:
+    for package, pattern in LIBRARIES.items():
+        spec = find_spec(package)
+        for folder in (spec.submodule_search_locations if spec else None) or ():
+            for path in sorted(Path(folder).glob(pattern)):
+                status = path.stat()
+                yield f"{package}/{path.name}", _hash_library(path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache
+def _hash_library(path: Path, mtime_ns: int, size_bytes: int) -> str:
+    """Start of a file's SHA-256; the other arguments make a file that was exchanged another one."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()[:12]

@@ -13,6 +13,7 @@ from profilers.errors import ProfilerError
 from profilers.surroundings import read_text
 
 _CPU = Path("/sys/devices/system/cpu")
+_POWER = Path("/sys/class/power_supply")
 
 _AVX512 = "avx512f avx512bw avx512cd avx512dq avx512vl avx2 fma bmi2"
 _ICELAKE = f"{_AVX512} avx512_vnni avx512_vbmi2 avx512ifma avx512_bitalg avx512_vpopcntdq gfni vaes vpclmulqdq sha_ni"
@@ -169,11 +170,20 @@ def host_facts(core: int) -> tuple[tuple[str, str], ...]:
         "libc": " ".join(platform.libc_ver()),
         "governor": read_text(cpu / "cpufreq/scaling_governor"),
         "max_frequency_khz": read_text(cpu / "cpufreq/scaling_max_freq"),
+        "power_source": power_source(_POWER),
         "turbo": read_text(_CPU / "cpufreq/boost") or read_text(_CPU / "intel_pstate/no_turbo"),
         "smt": read_text(_CPU / "smt/active"),
         "huge_pages": read_text(Path("/sys/kernel/mm/transparent_hugepage/enabled")),
     }
     return tuple(sorted((name, value) for name, value in facts.items() if value is not None))
+
+
+def power_source(folder: Path) -> str | None:
+    """`mains` or `battery`; None on machines without either, which have no choice (ABI/testing/sysfs-class-power)."""
+    supplies = {supply: read_text(supply / "type") for supply in sorted(folder.glob("*"))}
+    if any(kind == "Mains" and read_text(supply / "online") == "1" for supply, kind in supplies.items()):
+        return "mains"
+    return "battery" if "Battery" in supplies.values() else None
 
 
 def _hypervisor(flags: Iterable[str]) -> str:

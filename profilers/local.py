@@ -4,47 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from profilers.artifact import Artifact
-from profilers.canary import CanaryHistory, CanaryReading, drift_cause, footprint_bytes, worst_drift
+from profilers.canary import CanaryHistory, footprint_bytes
 from profilers.device import DeviceSpec, local_device
+from profilers.enrolment import FOLDER_NAME, EnrolmentStore, with_canaries
 from profilers.errors import ProfileFailure, ProfilerError
 from profilers.host import cache_bytes
-from profilers.lock import DeviceBusyError, device_lock
-from profilers.measurement import Block, Measurement, MeasureProtocol
+from profilers.judge import Gathered, judge, wants_more
+from profilers.lock import DeviceBusyError, device_lock, state_folder
+from profilers.measurement import Measurement, MeasureProtocol
+from profilers.noise import Noise
 from profilers.runtimes.runtime import RUNTIMES, find_runtime
 from profilers.sandbox import Limits, run_child, thread_environment
-from profilers.statistics import Summary, drop_disturbed, reject_for_drops, summarise
 from profilers.surroundings import conditions_before, wait_until_quiet
+from profilers.sustained import SustainedLatency
 
 _ENTRY = "profilers.timing:measure"
+_SUSTAIN_ENTRY = "profilers.sustained:sustain"
 _USUAL_L2_BYTES = 1 << 20
-_SEED = 20_260
-"""Of the bootstrap: the same blocks give the same interval."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Gathered:
-    """What the processes of one artifact have said so far."""
-
-    blocks: list[Block] = field(default_factory=list)
-    readings: list[list[CanaryReading]] = field(default_factory=list)
-    answers: list[dict[str, Any]] = field(default_factory=list)
-    failure: ProfileFailure | None = None
-
-    def add(self, answer: dict[str, Any]) -> None:
-        """Takes in one process."""
-        process = len(self.answers)
-        self.answers.append(answer)
-        self.readings.append([CanaryReading(**reading) for reading in answer["canaries"]])
-        self.blocks += [
-            Block(process=process, latencies_ms=tuple(block["latencies_ms"]), cpu_over_wall=block["cpu_over_wall"])
-            for block in answer["blocks"]
-        ]
 
 
 class LocalProfiler:
@@ -65,6 +46,9 @@ class LocalProfiler:
         quiet_timeout_s: float = 10.0,
         folder: Path | None = None,
         on_wait: Callable[[str], None] | None = None,
+        learns: bool = True,
+        retries: bool = True,
+        noise: Noise | None = None,
     ) -> None:
         """Nothing is measured yet.
 
@@ -77,8 +61,12 @@ class LocalProfiler:
             runtimes: `Artifact.runtime` -> `package.module:Class`.
             quiet_timeout_s: how long to wait, before a run, for other work to leave the cores; then
                 it runs all the same, and its own checks decide.
-            folder: where the lock lives; `profilers.lock.state_folder()` when None.
+            folder: where the lock lives, and what is known about devices; `profilers.lock.state_folder()`
+                when None.
             on_wait: told whom one is waiting for.
+            learns: whether the canaries' levels of each run become part of the device's baseline.
+            retries: whether a run that comes out rejected is repeated once.
+            noise: what intervals allow for; what is stored about the device when None.
         """
         self._device = local_device(num_threads, id=device_id)
         self._parity_tolerance = parity_tolerance
@@ -87,7 +75,10 @@ class LocalProfiler:
         self._quiet_timeout_s = quiet_timeout_s
         self._folder = folder
         self._on_wait = on_wait
-        self._canaries: dict[int, CanaryHistory] = {}
+        self._store = EnrolmentStore((state_folder() if folder is None else folder) / FOLDER_NAME)
+        self._learns = learns
+        self._retries = retries
+        self._noise = noise
 
     def device(self) -> DeviceSpec:
         """This machine as it is now."""
@@ -98,38 +89,56 @@ class LocalProfiler:
         return self.measure_interleaved([artifact], protocol)[0]
 
     def measure_interleaved(
-        self, artifacts: Sequence[Artifact], protocol: MeasureProtocol
+        self,
+        artifacts: Sequence[Artifact],
+        protocol: MeasureProtocol,
+        *,
+        parity_tolerances: Sequence[float] | None = None,
     ) -> list[Measurement | ProfileFailure]:
         """Measures several artifacts in rounds, one fresh process of each a round.
 
         What drifts over minutes then falls on all of them alike; `statistics.compare` pairs their
         rounds. When one comes out rejected, all are measured once more.
 
+        Args:
+            artifacts: in the order of the result.
+            protocol: the same for all.
+            parity_tolerances: one for each; None is the profiler's own for all.
+
         Returns:
             For each artifact its measurement, which may carry `rejected_because`, or the failure.
         """
+        tolerances = parity_tolerances or [self._parity_tolerance] * len(artifacts)
         try:
             with device_lock(
                 self._device.id, timeout_s=self._lock_timeout_s, folder=self._folder, on_wait=self._on_wait
             ):
-                results = self._run(artifacts, protocol)
-                if any(isinstance(result, Measurement) and result.rejected_because for result in results):
-                    results = self._run(artifacts, protocol)
+                results = self._run(artifacts, protocol, tolerances)
+                is_rejected = any(isinstance(each, Measurement) and each.rejected_because for each in results)
+                if is_rejected and self._retries:
+                    results = self._run(artifacts, protocol, tolerances)
                 return results
         except DeviceBusyError as error:
             return [ProfileFailure(kind="device_busy", reason=str(error)) for _ in artifacts]
 
-    def _run(self, artifacts: Sequence[Artifact], protocol: MeasureProtocol) -> list[Measurement | ProfileFailure]:
+    def _run(
+        self, artifacts: Sequence[Artifact], protocol: MeasureProtocol, tolerances: Sequence[float]
+    ) -> list[Measurement | ProfileFailure]:
         start, device = time.monotonic(), self.device()
         busy = wait_until_quiet(device.cores, timeout_s=self._quiet_timeout_s)
         before = [*conditions_before(device.cores[0]), ("busy_before", f"{busy:.2f}")]
+        known = self._store.load(device)
+        noise = known.noise if self._noise is None else self._noise
         gathered = [Gathered(failure=self._refusal(artifact, device)) for artifact in artifacts]
         for round_number in range(protocol.max_blocks):
             going = [i for i, each in enumerate(gathered) if each.failure is None]
-            if round_number >= protocol.num_processes and not any(_wants_more(gathered[i], protocol) for i in going):
+            if round_number >= protocol.num_processes and not any(
+                wants_more(gathered[i], protocol, noise) for i in going
+            ):
                 break
-            for i in going:
-                answer = self._process(artifacts[i], protocol, device)
+            # There and back, so that what drifts within a round favours nobody.
+            for i in going if round_number % 2 == 0 else reversed(going):
+                answer = self._process(artifacts[i], protocol, device, tolerances[i])
                 if isinstance(answer, ProfileFailure):
                     gathered[i].failure = answer
                 else:
@@ -140,8 +149,12 @@ class LocalProfiler:
             if each.failure is not None:
                 results.append(each.failure)
                 continue
-            history = self._canaries.setdefault(self._footprint(artifact, device), CanaryHistory())
-            results.append(judge(each, artifact, device, protocol, history, before, duration_s))
+            footprint = self._footprint(artifact, device)
+            history = CanaryHistory(known.canaries.get(footprint, ()))
+            results.append(judge(each, artifact, device, protocol, history, noise, before, duration_s))
+            known = with_canaries(known, footprint, history.levels)
+        if self._learns:
+            self._store.save(known)
         return results
 
     def _refusal(self, artifact: Artifact, device: DeviceSpec) -> ProfileFailure | None:
@@ -161,95 +174,56 @@ class LocalProfiler:
     def _footprint(self, artifact: Artifact, device: DeviceSpec) -> int:
         return footprint_bytes(artifact.model_bytes, cache_bytes(device.cores[0], 2) or _USUAL_L2_BYTES)
 
+    def sustain(
+        self, artifact: Artifact, duration_s: float, protocol: MeasureProtocol, *, parity_tolerance: float | None = None
+    ) -> SustainedLatency | ProfileFailure:
+        """Runs one artifact for `duration_s` without a pause; see `profilers.sustained`."""
+        device = self.device()
+        if (refused := self._refusal(artifact, device)) is not None:
+            return refused
+        tolerance = self._parity_tolerance if parity_tolerance is None else parity_tolerance
+        job = {**self._job(artifact, protocol, device, tolerance), "duration_s": duration_s}
+        limits = self._limits(replace(protocol, timeout_s=protocol.timeout_s + duration_s), device)
+        try:
+            with device_lock(
+                self._device.id, timeout_s=self._lock_timeout_s, folder=self._folder, on_wait=self._on_wait
+            ):
+                wait_until_quiet(device.cores, timeout_s=self._quiet_timeout_s)
+                environment = thread_environment(device.num_threads)
+                answer = run_child(_SUSTAIN_ENTRY, job, limits=limits, environment=environment)
+        except DeviceBusyError as error:
+            return ProfileFailure(kind="device_busy", reason=str(error))
+        return answer if isinstance(answer, ProfileFailure) else SustainedLatency.from_json(answer)
+
     def _process(
-        self, artifact: Artifact, protocol: MeasureProtocol, device: DeviceSpec
+        self, artifact: Artifact, protocol: MeasureProtocol, device: DeviceSpec, parity_tolerance: float
     ) -> dict[str, Any] | ProfileFailure:
-        job = {
+        return run_child(
+            _ENTRY,
+            self._job(artifact, protocol, device, parity_tolerance),
+            limits=self._limits(protocol, device),
+            environment=thread_environment(device.num_threads),
+        )
+
+    def _job(
+        self, artifact: Artifact, protocol: MeasureProtocol, device: DeviceSpec, parity_tolerance: float
+    ) -> dict[str, Any]:
+        return {
             "artifact": str(artifact.folder.resolve()),
             "digest": artifact.digest,
             "runtime": find_runtime(artifact.runtime, self._runtimes),
             "cores": list(device.cores),
             "num_threads": device.num_threads,
-            "parity_tolerance": self._parity_tolerance,
+            "parity_tolerance": parity_tolerance,
             "footprint": self._footprint(artifact, device),
             "protocol": asdict(protocol),
             "started_s": time.monotonic(),
         }
-        limits = Limits(
+
+    @staticmethod
+    def _limits(protocol: MeasureProtocol, device: DeviceSpec) -> Limits:
+        return Limits(
             wall_s=protocol.timeout_s,
             cpu_s=protocol.timeout_s * device.num_threads,
             memory_bytes=protocol.memory_bytes,
         )
-        return run_child(_ENTRY, job, limits=limits, environment=thread_environment(device.num_threads))
-
-
-def judge(
-    gathered: Gathered,
-    artifact: Artifact,
-    device: DeviceSpec,
-    protocol: MeasureProtocol,
-    history: CanaryHistory,
-    before: Sequence[tuple[str, str]],
-    duration_s: float,
-) -> Measurement | ProfileFailure:
-    """Turns what the processes said into a measurement, with the reason when it must not be used."""
-    baseline = history.baseline([reading for readings in gathered.readings for reading in readings])
-    blocks = drop_disturbed(_drop_drifted(gathered, baseline), protocol.min_cpu_over_wall)
-    answers = gathered.answers
-    found = [reason for answer in answers for reason in answer["disturbances"]]
-    reason = reject_for_drops(blocks) or (found[0] if found else None)
-    summary = _summary(blocks)
-    if summary is None:
-        return ProfileFailure(kind="rejected", reason=reason or "too few blocks for an interval")
-    kept = [around for block, around in zip(blocks, _around(gathered), strict=True) if block.dropped_because is None]
-    conditions = [
-        *before,
-        ("sandbox", answers[0]["sandbox"]),
-        ("child_start_s", f"{median(answer['started_s'] for answer in answers):.3f}"),
-        ("canary_baseline_ms", f"compute {baseline.compute_ms:.4f}, bandwidth {baseline.bandwidth_ms:.4f}"),
-    ]
-    return Measurement(
-        artifact_digest=artifact.digest,
-        fingerprint=device.fingerprint,
-        protocol=protocol,
-        blocks=blocks,
-        **asdict(summary),
-        first_inference_ms=median(answer["first_inference_ms"] for answer in answers),
-        peak_memory_bytes=max(answer["peak_memory_bytes"] for answer in answers),
-        parity_max_abs=max(answer["parity_max_abs"] for answer in answers),
-        canary_drift=max((worst_drift(around, baseline) for around in kept), default=None),
-        rejected_because=reason,
-        duration_s=duration_s,
-        conditions=tuple(conditions),
-    )
-
-
-def _wants_more(gathered: Gathered, protocol: MeasureProtocol) -> bool:
-    """The stop rule: another process while the interval is too wide and the cap is not reached."""
-    if len(gathered.blocks) + protocol.blocks_per_process > protocol.max_blocks:
-        return False
-    blocks = drop_disturbed(gathered.blocks, protocol.min_cpu_over_wall)
-    if reject_for_drops(blocks) is not None:
-        return False  # more of a disturbed run is not worth its time
-    summary = summarise(blocks, seed=_SEED)
-    return (summary.upper_ms - summary.lower_ms) / 2 > protocol.half_width * summary.latency_ms
-
-
-def _summary(blocks: Sequence[Block]) -> Summary | None:
-    """The summary of the blocks that count, or of all when too few do: a rejected number, still shown."""
-    for chosen in (blocks, [replace(block, dropped_because=None) for block in blocks]):
-        if sum(block.dropped_because is None for block in chosen) >= 2:
-            return summarise(chosen, seed=_SEED)
-    return None
-
-
-def _around(gathered: Gathered) -> list[list[CanaryReading]]:
-    """For each block the canary readings just before and after it."""
-    return [[readings[k], readings[k + 1]] for readings in gathered.readings for k in range(len(readings) - 1)]
-
-
-def _drop_drifted(gathered: Gathered, baseline: CanaryReading) -> list[Block]:
-    return [
-        replace(block, dropped_because=drift_cause(around, baseline))
-        for block, around in zip(gathered.blocks, _around(gathered), strict=True)
-    ]

@@ -45,7 +45,7 @@ def decide(
     return known, "undecided"
 
 
-def combine(measurements: Sequence[Measurement], *, seed: int = 0) -> Measurement:
+def combine(measurements: Sequence[Measurement]) -> Measurement:
     """One measurement of all blocks, their processes numbered on; the last one's protocol.
 
     Raises:
@@ -64,7 +64,7 @@ def combine(measurements: Sequence[Measurement], *, seed: int = 0) -> Measuremen
     return replace(
         measurements[-1],
         blocks=tuple(blocks),
-        **asdict(summarise(blocks, seed=seed)),
+        **asdict(summarise(blocks, noise=measurements[-1].noise)),
         first_inference_ms=sorted(each.first_inference_ms for each in measurements)[len(measurements) // 2],
         peak_memory_bytes=max(each.peak_memory_bytes for each in measurements),
         parity_max_abs=max(each.parity_max_abs for each in measurements),

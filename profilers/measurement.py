@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 from profilers.errors import ProfileFailure, ProfilerError
+from profilers.noise import UNKNOWN_NOISE, Noise
 
 _FORMAT = 1
 
@@ -101,6 +102,8 @@ class Measurement:
         rejected_because: why this number must not be used; None when it may.
         duration_s: wall clock spent.
         conditions: (name, value) of the surroundings: load, frequency, sandbox, canary baseline, ...
+        noise: what the interval allowed for.
+        energy_mj: energy of one inference, the whole processor package's; None where it cannot be read.
     """
 
     artifact_digest: str
@@ -119,6 +122,8 @@ class Measurement:
     rejected_because: str | None
     duration_s: float
     conditions: tuple[tuple[str, str], ...] = ()
+    energy_mj: float | None = None
+    noise: Noise = UNKNOWN_NOISE
 
     @property
     def half_width(self) -> float:
@@ -143,7 +148,8 @@ class Measurement:
         try:
             if data["format"] != _FORMAT:
                 raise ProfilerError(f"measurement of format {data['format']!r}; this version reads {_FORMAT}")
-            values = {name: data[name] for name in _MEASUREMENT_FIELDS}
+            # Measurements of studies that began before these were kept lack them.
+            values = {name: data[name] for name in _MEASUREMENT_FIELDS if name in data or name not in _LATE_FIELDS}
             unknown = sorted(set(data) - set(values) - {"format"})
             if unknown:
                 raise ProfilerError(f"measurement: unknown keys {unknown}; allowed: {sorted(values)}")
@@ -152,11 +158,13 @@ class Measurement:
                 Block(**{**block, "latencies_ms": tuple(block["latencies_ms"])}) for block in data["blocks"]
             )
             values["conditions"] = tuple(data["conditions"].items())
+            values["noise"] = Noise(**data.get("noise", {}))
             return cls(**values)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ProfilerError(f"measurement of an unknown form ({error!r}); delete it and measure again") from error
 
 
+_LATE_FIELDS = ("energy_mj", "noise")
 _MEASUREMENT_FIELDS = tuple(field.name for field in fields(Measurement))
 
 

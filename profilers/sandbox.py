@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, get_args
@@ -24,6 +24,8 @@ __all__ = ["DeviceBusyError", "Limits", "device_lock", "run_child", "state_folde
 
 _MAX_ANSWER_BYTES = 256 << 20
 _REASON_CHARACTERS = 600
+_WATCH_S = 0.25
+_MAX_FILES = 10_000
 _KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "LANG", "HOME")
 _MEMORY_WORDS = ("bad_alloc", "MemoryError", "Cannot allocate memory", "std::length_error", "out of memory")
 _SIGNALS_OF_LIMITS = {
@@ -42,12 +44,14 @@ class Limits:
         cpu_s: processor seconds beyond what its imports took.
         memory_bytes: address space beyond what its libraries map.
         file_bytes: size of any file it writes.
+        disk_bytes: size of all files in its scratch folder together.
     """
 
     wall_s: float = 60.0
     cpu_s: float = 60.0
     memory_bytes: int = 4 << 30
     file_bytes: int = 16 << 20
+    disk_bytes: int = 64 << 20
 
 
 def thread_environment(num_threads: int) -> dict[str, str]:
@@ -104,14 +108,16 @@ def run_child(
             assert child.stdin is not None
             with contextlib.suppress(BrokenPipeError), child.stdin:
                 child.stdin.write(json.dumps(message).encode())
-            content = _read_all(pipe, time.monotonic() + limits.wall_s)
-            if content is not None:
+            content = _read_all(pipe, time.monotonic() + limits.wall_s, lambda: _overflow(Path(scratch), limits))
+            if isinstance(content, bytes):
                 lingers = not _ends_within(child, 1.0)
         finally:
             os.close(pipe)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
+        if isinstance(content, ProfileFailure):
+            return content
         if content is None:
             return ProfileFailure(kind="timeout", reason=f"no answer within {limits.wall_s:g} s; killed")
         return _judge(content, None if lingers else child.returncode, _tail(printed), limits)
@@ -150,20 +156,41 @@ def _import_paths() -> list[str]:
     return [own, *(str(Path(path or ".").resolve()) for path in sys.path)]
 
 
-def _read_all(pipe: int, deadline: float) -> bytes | None:
-    """Everything until the writer closes; None at the deadline."""
+def _read_all(
+    pipe: int, deadline: float, overflow: Callable[[], ProfileFailure | None]
+) -> bytes | ProfileFailure | None:
+    """Everything until the writer closes; None at the deadline; what `overflow` said when it said something."""
     chunks, size = [], 0
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
         while size <= _MAX_ANSWER_BYTES:
-            if not selector.select(timeout=max(0.0, deadline - time.monotonic())):
-                return None
+            left_s = deadline - time.monotonic()
+            if not selector.select(timeout=min(_WATCH_S, max(0.0, left_s))):
+                if (failure := overflow()) is not None:
+                    return failure
+                if left_s <= 0:
+                    return None
+                continue
             chunk = os.read(pipe, 1 << 16)
             if not chunk:
                 break
             chunks.append(chunk)
             size += len(chunk)
     return b"".join(chunks)
+
+
+def _overflow(scratch: Path, limits: Limits) -> ProfileFailure | None:
+    """Whether the child's folder holds more than it may: the kernel limits single files only."""
+    size, num_files = 0, 0
+    for folder, _, names in os.walk(scratch):
+        for name in names:
+            num_files += 1
+            with contextlib.suppress(OSError):
+                size += os.lstat(os.path.join(folder, name)).st_blocks * 512  # noqa: PTH118  a string is quicker
+        if size > limits.disk_bytes or num_files > _MAX_FILES:
+            reason = f"wrote more than {limits.disk_bytes} bytes or {_MAX_FILES} files into its folder"
+            return ProfileFailure(kind="limits", reason=reason)
+    return None
 
 
 def _ends_within(child: subprocess.Popen[bytes], seconds: float) -> bool:

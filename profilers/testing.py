@@ -96,7 +96,7 @@ class FakeProfiler:
             fingerprint=self.spec.fingerprint,
             protocol=protocol,
             blocks=blocks,
-            **asdict(summarise(blocks, seed=self.seed)),
+            **asdict(summarise(blocks)),
             first_inference_ms=2 * script,
             peak_memory_bytes=1 << 20,
             parity_max_abs=0.0,

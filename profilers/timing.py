@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 
 from profilers.artifact import Artifact, ArtifactError
 from profilers.canary import Canaries
+from profilers.energy import EnergyMeter
 from profilers.errors import ChildFailureError, FailureKind, ProfileFailure, ProfilerError
 from profilers.measurement import MeasureProtocol
 from profilers.runtimes.runtime import Array, Runtime, Session, make_runtime
@@ -47,19 +48,17 @@ def measure(job: Mapping[str, Any], seal: Callable[..., str]) -> dict[str, Any]:
     protocol = MeasureProtocol(**job["protocol"])
     core = job["cores"][0]
     os.sched_setaffinity(0, job["cores"])
-    runtime, artifact, inputs, references = _open(job)
-    canaries = Canaries(job["footprint"])
-    level = seal(readable=[artifact.path(runtime.file_name)])
-    answer = {"sandbox": level, "started_s": time.monotonic() - job["started_s"]}
-    session, first_inference = _load(runtime, artifact, inputs, job["num_threads"])
-    check = _Check(session, references, job["parity_tolerance"])
-    check(first_inference.pop("result"))
+    canaries, meter = Canaries(job["footprint"]), EnergyMeter()  # opened while that may still be allowed
+    opened = open_sealed(job, seal)
+    session, check = opened.session, opened.check
     gc.disable()
     unsteady = warm_up(session.run, protocol)
     batch = batch_size(session.run)
-    looks, readings, blocks = [Surroundings.look(core)], [canaries.read()], []
+    looks, readings, blocks, powers_mw = [Surroundings.look(core)], [canaries.read()], [], list[float]()
     for _ in range(protocol.blocks_per_process):
+        energy_uj, start = meter.read_uj(), time.perf_counter()
         block, result = time_block(session.run, protocol.block_ms, batch, job["num_threads"])
+        powers_mw.append(meter.used_uj(energy_uj, meter.read_uj()) / 1e3 / (time.perf_counter() - start))
         check(result)
         del result
         looks.append(Surroundings.look(core))
@@ -69,13 +68,54 @@ def measure(job: Mapping[str, Any], seal: Callable[..., str]) -> dict[str, Any]:
     if os.sched_getaffinity(0) != set(job["cores"]):
         found.append(f"the runtime moved itself to cores {sorted(os.sched_getaffinity(0))}")
     return {
-        **answer,
-        **first_inference,
+        "sandbox": opened.sandbox,
+        "started_s": opened.started_s,
+        "first_inference_ms": opened.first_inference_ms,
+        "peak_memory_bytes": opened.peak_memory_bytes,
         "blocks": blocks,
         "canaries": [asdict(reading) for reading in readings],
         "disturbances": found,
         "parity_max_abs": check.worst,
+        "power_mw": median(powers_mw) if meter.can_read else None,
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """An artifact that was verified, loaded in a sealed child, and gave the right answers.
+
+    Attributes:
+        session: with its inputs set.
+        check: compares a result with the reference.
+        sandbox: what the child has given up.
+        started_s: from the parent's decision to the end of the imports and the seal.
+        first_inference_ms, peak_memory_bytes: see `Measurement`.
+    """
+
+    session: Session
+    check: Check
+    sandbox: str
+    started_s: float
+    first_inference_ms: float
+    peak_memory_bytes: int
+
+
+def open_sealed(job: Mapping[str, Any], seal: Callable[..., str]) -> Opened:
+    """Verifies the job's artifact, gives up rights, loads it and checks its outputs."""
+    runtime, artifact, inputs, references = _open(job)
+    level = seal(readable=[artifact.path(runtime.file_name)])
+    started_s = time.monotonic() - job["started_s"]
+    session, first_inference_ms, peak_memory_bytes, result = _load(runtime, artifact, inputs, job["num_threads"])
+    check = Check(session, references, job["parity_tolerance"])
+    check(result)
+    return Opened(
+        session=session,
+        check=check,
+        sandbox=level,
+        started_s=started_s,
+        first_inference_ms=first_inference_ms,
+        peak_memory_bytes=peak_memory_bytes,
+    )
 
 
 def _open(job: Mapping[str, Any]) -> tuple[Runtime, Artifact, list[Array], list[Array]]:
@@ -92,8 +132,8 @@ def _open(job: Mapping[str, Any]) -> tuple[Runtime, Artifact, list[Array], list[
 
 def _load(
     runtime: Runtime, artifact: Artifact, inputs: Sequence[Array], num_threads: int
-) -> tuple[Session, dict[str, Any]]:
-    """The session, and what loading and the first run cost; with them a run's `result`."""
+) -> tuple[Session, float, int, object]:
+    """The session, the first run in ms, what loading and running added to memory in bytes, and a run's result."""
     resident = _forget_peak()
     try:
         session = runtime.load(artifact, inputs, num_threads)
@@ -104,10 +144,10 @@ def _load(
     first_ns = time.perf_counter_ns() - start
     result = session.run()
     peak = max(0, status_bytes("VmHWM") - resident)
-    return session, {"first_inference_ms": first_ns / 1e6, "peak_memory_bytes": peak, "result": result}
+    return session, first_ns / 1e6, peak, result
 
 
-class _Check:
+class Check:
     """Compares results with the reference and keeps the largest difference."""
 
     def __init__(self, session: Session, references: Sequence[Array], tolerance: float) -> None:
@@ -115,6 +155,7 @@ class _Check:
         self.worst = 0.0
 
     def __call__(self, result: object) -> None:
+        """Ends the child as `outputs_differ` when the result of a run is wrong."""
         difference = compare_outputs(self._session.outputs(result), self._references, self._tolerance)
         self.worst = max(self.worst, difference)
 

@@ -20,14 +20,15 @@ CLEAN_AUDIT = AuditPlan(num_candidates=8, factor=8)
 QUICK_SEEDS = (0, 1)
 QUICK_TRIALS = 4
 """Clean studies of a quick run are as short as those with a fault, and are not audited."""
-SKIPPED_WHEN_QUICK = frozenset({"proxy of two steps"})
+SKIPPED_WHEN_QUICK = frozenset({"proxy of two steps", "compiled weights corrupted"})
+"""The one needs an audit, the other the real compiler: half a minute each."""
 
 
 def run_gates(*, is_quick: bool, on_progress: Callable[[str], None] = lambda name: None) -> BenchResult:
     """Runs every fault and every clean study in folders that are removed afterwards.
 
     Args:
-        is_quick: fewer and shorter clean studies, and no fault that needs an audit.
+        is_quick: fewer and shorter clean studies, and no fault that needs an audit or the compiler.
         on_progress: told what begins.
     """
     faults = [fault for fault in (*FAULTS, *DEVICE_FAULTS) if not (is_quick and fault.name in SKIPPED_WHEN_QUICK)]

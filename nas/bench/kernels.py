@@ -265,7 +265,7 @@ def _network(run: _Run, candidate: Candidate, costs: Sequence[KernelCost], *, is
     }
     if run.starter is not None:
         artifacts[START] = compile_tvm(run.starter, candidate, run.bench.phase).artifact
-    if is_first:
+    if is_first and not run.bench.is_quick:
         _compile_known_s(run, candidate)  # the worker's first one imports torch and TVM
     compile_known_s = _compile_known_s(run, candidate)
     tries = 1 if run.bench.is_quick else TRIES

@@ -8,13 +8,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nas.bench.table_problem import TableProblem, TableSource
 from nas.bench.tables import Choice
 from nas.front import non_dominated
+from nas.search.cost_belief import Forecast
+from profilers.cost_model.model import MIN_SAMPLES, CostModel
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
+
+NORMAL_90 = 1.645
+"""Deviations of a normal distribution on either side within which 90% lie."""
 
 BUDGET = "budget"
 """Name of the one constraint."""
@@ -61,7 +67,9 @@ class OptunaMethod:
         self._trial = self._study.ask()
         choices: dict[str, Choice] = {}
         for name, answers in self._problem.answers.items():
-            choices[name] = self._trial.suggest_categorical(name, list(answers))
+            answer = self._trial.suggest_categorical(name, list(answers))
+            assert isinstance(answer, str | float)
+            choices[name] = answer
         return self._problem.row_of(choices)
 
     def _constrain(self, latency_ms: float) -> None:
@@ -77,6 +85,7 @@ class OptunaMethod:
     def tell(self, seen: Seen) -> None:
         """See `Method`."""
         self._constrain(seen.latency_ms)
+        assert self._trial is not None
         self._study.tell(self._trial, [seen.quality, seen.latency_ms])
 
 
@@ -169,25 +178,30 @@ def spread_rows(problem: TableProblem, count: int, rng: np.random.Generator) -> 
     return [int(offered[index]) for index in chosen]
 
 
-def _ours(problem: TableProblem, seed: int, num_measured: int) -> Method:
-    from nas.search.budget_sampler import BudgetSampler, Cost, Measured
+class TableCostModel:
+    """The product's cost model, fitted to what was measured: a few rows beforehand, then everything that was tried."""
 
-    measured = [
-        Measured(choices=problem.choices[row], costs=(float(problem.latencies_ms[row]),))
-        for row in spread_rows(problem, num_measured, np.random.default_rng([seed, 1]))
-    ]
-    cost = Cost(name="latency", maximum=problem.budget_ms, objective=1, constraint=BUDGET)
-    sampler = BudgetSampler(TableSource(problem), [cost], seed=seed, worst=problem.worst, measured=measured)
-    return OptunaMethod(problem, sampler)
+    def __init__(self, problem: TableProblem) -> None:
+        self._problem = problem
+        self._num_fitted = 0
+        self._forecast: Forecast | None = None
 
+    def learn(self, candidates: Sequence[int], measured: NDArray[np.float64]) -> None:
+        """Fits again when there is a tenth more than at the last fit."""
+        if len(candidates) >= max(MIN_SAMPLES, 1.1 * self._num_fitted):
+            model = CostModel.fit(self._problem.encoded.take(candidates), measured)
+            seen = model.predict(self._problem.encoded)
+            deviations = (seen.upper_ms - seen.lower_ms) / (2 * NORMAL_90)
+            self._forecast = Forecast(values=seen.latency_ms, deviations=np.maximum(deviations, 1e-6))
+            self._num_fitted = len(candidates)
 
-def _ours_true(problem: TableProblem, seed: int, num_measured: int) -> Method:
-    from nas.search.budget_sampler import BudgetSampler, Cost
-
-    cost = Cost(
-        name="latency", maximum=problem.budget_ms, objective=1, constraint=BUDGET, forecaster=TrueLatency(problem)
-    )
-    return OptunaMethod(problem, BudgetSampler(TableSource(problem), [cost], seed=seed, worst=problem.worst))
+    def forecast(self, candidates: Sequence[int]) -> Forecast:
+        """Of these rows; without any fit, nothing but a guess."""
+        rows = np.asarray(candidates, dtype=int)
+        if self._forecast is None:
+            middle = self._problem.budget_ms
+            return Forecast(values=np.full(len(rows), middle), deviations=np.full(len(rows), middle))
+        return Forecast(values=self._forecast.values[rows], deviations=self._forecast.deviations[rows])
 
 
 class TrueLatency:
@@ -196,12 +210,45 @@ class TrueLatency:
     def __init__(self, problem: TableProblem) -> None:
         self._latencies_ms = problem.latencies_ms
 
-    def forecast(self, candidates: Sequence[int]) -> object:
-        """The table's own latencies, exactly."""
-        from nas.search.cost_belief import Forecast
+    def learn(self, candidates: Sequence[int], measured: NDArray[np.float64]) -> None:
+        """Nothing: it knows."""
 
+    def forecast(self, candidates: Sequence[int]) -> Forecast:
+        """The table's own latencies, exactly."""
         values = self._latencies_ms[np.asarray(candidates, dtype=int)]
         return Forecast(values=values, deviations=np.zeros(len(values)))
+
+
+def _ours(problem: TableProblem, seed: int, num_measured: int) -> Method:
+    return _budget_method(problem, seed, TableCostModel(problem), num_measured)
+
+
+def _ours_learning(problem: TableProblem, seed: int, num_measured: int) -> Method:
+    return _budget_method(problem, seed, None, num_measured)
+
+
+def _ours_true(problem: TableProblem, seed: int, num_measured: int) -> Method:
+    return _budget_method(problem, seed, TrueLatency(problem), 0)
+
+
+def _budget_method(
+    problem: TableProblem, seed: int, forecaster: TableCostModel | TrueLatency | None, num_measured: int
+) -> Method:
+    from nas.search.budget_sampler import BudgetSampler, Cost, Measured
+
+    measured = [
+        Measured(choices=problem.choices[row], costs=(float(problem.latencies_ms[row]),))
+        for row in (spread_rows(problem, num_measured, np.random.default_rng([seed, 1])) if num_measured else ())
+    ]
+    cost = Cost(
+        name="latency",
+        maximum=problem.budget_ms,
+        objective=1,
+        constraint=BUDGET,
+        forecaster=forecaster,  # type: ignore[arg-type]
+    )
+    sampler = BudgetSampler(TableSource(problem), [cost], seed=seed, worst=problem.worst, measured=measured)
+    return OptunaMethod(problem, sampler)
 
 
 def _optuna(name: str, **options: object) -> Callable[[TableProblem, int, int], Method]:
@@ -232,6 +279,7 @@ METHODS: Mapping[str, Callable[[TableProblem, int, int], Method]] = {
     "evolution": _evolution,
     "local_search": _local,
     "ours": _ours,
+    "ours_no_cost_model": _ours_learning,
     "ours_true_latency": _ours_true,
 }
 """Each takes the problem, a seed, and how many latencies a cost model may be fitted on beforehand."""

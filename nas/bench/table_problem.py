@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nas.bench.cell_features import features_of
+from nas.bench.table_encoding import encode
 from nas.bench.tables import Choice, Table, TableError
 from nas.front import hypervolume
 from nas.search.candidate_source import Options
+from profilers.cost_model.terms import Encoded
 
 Floats = NDArray[np.float64]
 
@@ -28,6 +30,7 @@ class TableProblem:
         budget_ms: the largest latency that counts.
         worst: quality of the reference point, the lowest in the table.
         whole: hypervolume of the true front within the budget.
+        encoded: the architectures as terms of a latency, for the cost model.
         answers: of each choice, every answer that the table has.
     """
 
@@ -39,6 +42,7 @@ class TableProblem:
     budget_ms: float
     worst: float
     whole: float
+    encoded: Encoded
     answers: Mapping[str, tuple[Choice, ...]]
     _rows: dict[tuple[Choice, ...], int] = field(repr=False)
 
@@ -94,7 +98,9 @@ def make_problem(
     worst = float(values.min())
     whole = _covered(values, latencies_ms, worst, limit)
     if whole <= 0:
-        raise TableError(f"{table.name}: every architecture within {limit:g} ms has the lowest {quality}; nothing to find")
+        raise TableError(
+            f"{table.name}: every architecture within {limit:g} ms has the lowest {quality}; nothing to find"
+        )
     choices = tuple(table.choices[row] for row in rows)
     names = list(choices[0])
     return TableProblem(
@@ -106,6 +112,7 @@ def make_problem(
         budget_ms=limit,
         worst=worst,
         whole=whole,
+        encoded=encode(table).take(rows),
         answers={name: tuple(sorted({row[name] for row in choices}, key=str)) for name in names},
         _rows={tuple(row[name] for name in names): at for at, row in enumerate(choices)},
     )

@@ -103,15 +103,16 @@ def bench_search(
         marks = [mark for mark in MARKS if mark <= num_evaluations]
         report(
             f"{method}: hypervolume "
-            + ", ".join(f"{np.mean([each.covered[mark - 1] for each in latest]):.3f} at {mark}" for mark in marks)
+            + ", ".join(f"{np.mean([_covered_at(mark)(each) for each in latest]):.3f} at {mark}" for mark in marks)
             + f"; regret {np.mean([each.regret[-1] for each in latest]):.3g};"
             f" {np.mean([each.propose_s for each in latest]):.3f} s a proposal"
         )
     figures: dict[str, dict[str, float]] = {}
     for mark in (mark for mark in MARKS if mark <= num_evaluations):
-        figures[f"hv{mark}"] = _mean_of(replays, methods, lambda each, at=mark: each.covered[at - 1])
-        figures[f"hv{mark}_se"] = _error_of(replays, methods, lambda each, at=mark: each.covered[at - 1])
-        figures[f"regret{mark}"] = _mean_of(replays, methods, lambda each, at=mark: each.regret[at - 1])
+        covered, regret = _covered_at(mark), _regret_at(mark)
+        figures[f"hv{mark}"] = _mean_of(replays, methods, covered)
+        figures[f"hv{mark}_se"] = _error_of(replays, methods, covered)
+        figures[f"regret{mark}"] = _mean_of(replays, methods, regret)
     figures["propose_s"] = _mean_of(replays, methods, lambda each: each.propose_s)
     rows: list[dict[str, Cell]] = [
         {
@@ -129,15 +130,19 @@ def bench_search(
     return BenchResult(bench="search", device=None, figures=figures, rows=rows, is_quick=is_quick), tuple(replays)
 
 
-def _mean_of(
-    replays: Sequence[Replay], methods: Sequence[str], value: Callable[[Replay], float]
-) -> dict[str, float]:
+def _covered_at(mark: int) -> Callable[[Replay], float]:
+    return lambda replay: replay.covered[min(mark, len(replay.covered)) - 1]
+
+
+def _regret_at(mark: int) -> Callable[[Replay], float]:
+    return lambda replay: replay.regret[min(mark, len(replay.regret)) - 1]
+
+
+def _mean_of(replays: Sequence[Replay], methods: Sequence[str], value: Callable[[Replay], float]) -> dict[str, float]:
     return {method: float(np.mean([value(each) for each in replays if each.method == method])) for method in methods}
 
 
-def _error_of(
-    replays: Sequence[Replay], methods: Sequence[str], value: Callable[[Replay], float]
-) -> dict[str, float]:
+def _error_of(replays: Sequence[Replay], methods: Sequence[str], value: Callable[[Replay], float]) -> dict[str, float]:
     """Standard error of the mean over seeds."""
     result = {}
     for method in methods:

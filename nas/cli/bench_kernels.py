@@ -59,7 +59,7 @@ def kernels(
     if quick:
         bench = replace(
             bench, num_candidates=min(bench.num_candidates, 2), num_reuse=0, num_trials=min(trials, QUICK_TRIALS),
-            has_torch_compile=False, has_start=False, is_quick=True,
+            has_torch=False, has_torch_compile=False, has_start=False, is_quick=True,
         )  # fmt: skip
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     result = run_kernels(bench, state_folder() / "bench", is_fresh=fresh, note=console.print)

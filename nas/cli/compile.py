@@ -1,7 +1,7 @@
 """`nas compile`: a network as a library for a device that is not here.
 
 A command of its own beside `nas tune`: tuning belongs to the device at hand and its database; this makes files for
-another one, with TVM's default schedules, as nothing can be timed without the device.
+another one, with the most promising schedule of each kernel, as nothing can be timed without the device.
 """
 
 from __future__ import annotations
@@ -77,16 +77,15 @@ def read_candidate(path: Path) -> Candidate:
     """The candidate of a winner's folder or of a JSON file.
 
     Raises:
-        CompileError: there is none, or it is damaged.
+        NasError: there is none, or it is damaged.
     """
-    from search_spaces.candidate import Candidate
+    from nas.profile.targets import CandidateTarget
+    from nas.profile.targets import find_target as find_network
 
-    file = path / "candidate.json" if path.is_dir() else path
-    try:
-        return Candidate.from_json(json.loads(file.read_text()))
-    except (OSError, ValueError, RecursionError) as error:
-        reason = error.strerror if isinstance(error, OSError) else f"not a candidate ({error})"
-        raise CompileError(f"{file}: {reason}; give a winner's folder or a candidate.json") from error
+    network = find_network(str(path), None)
+    if not isinstance(network, CandidateTarget):
+        raise CompileError(f"{path}: not a candidate; give a winner's folder or a candidate.json")
+    return network.candidate
 
 
 def _copy(artifact: Path, out: Path) -> None:

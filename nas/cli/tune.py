@@ -74,13 +74,16 @@ def tune(
             answer |= {"space": chosen.name, "input": size, **to_json(result)}
         if export_to is not None:
             answer["export"] = _export(compiler, export_to)
-        compiler.database.compact()
+        if as_json:
+            print(json.dumps(answer))
+        elif result is not None:
+            _print_result(result)
+        compiler.database.compact()  # last: on a full disk it fails, and all else is done and said
+    except KeyboardInterrupt:  # before the first kernel; later ones end the tuning with what it has
+        print("stopped; everything finished is kept. Run the same command again to go on.", file=sys.stderr)
+        raise typer.Exit(130) from None
     finally:
         compiler.close()
-    if as_json:
-        print(json.dumps(answer))
-    elif result is not None:
-        _print_result(result)
     if result is not None and result.stopped_because == "interrupted":
         raise typer.Exit(130)
 

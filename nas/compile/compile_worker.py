@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nas.compile.kernels import KernelTask
+from nas.compile.onnx_import import OnnxAnswers, OnnxRequest
 from profilers.artifact import hash_file
 from search_spaces.candidate import Candidate, TensorSpec
 
@@ -73,25 +74,25 @@ class BuiltFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lowered:
-    request: CompileRequest
-    weights_sha256: str | None
+    request: CompileRequest | OnnxRequest
+    content_sha256: tuple[str, ...]
     module: tvm.IRModule
-    reference: Reference
+    reference: Reference | OnnxAnswers
     inputs: tuple[TensorSpec, ...]
 
 
 _last: list[_Lowered] = []
 
 
-def plan(request: CompileRequest) -> CompilePlan:
-    """Exports and lowers a candidate; says which kernels it needs."""
+def plan(request: CompileRequest | OnnxRequest) -> CompilePlan:
+    """Exports and lowers a candidate, or imports and lowers a model; says which kernels it needs."""
     from nas.compile.kernels import kernels_of
 
     lowered = _lower(request)
     return CompilePlan(tasks=kernels_of(lowered.module, _target(request.target)))
 
 
-def build(request: CompileRequest, traces: dict[str, str], folder: str, objects: str) -> BuiltFiles:
+def build(request: CompileRequest | OnnxRequest, traces: dict[str, str], folder: str, objects: str) -> BuiltFiles:
     """Builds the library with the schedules of `traces`; weights are prepacked into it.
 
     Args:
@@ -180,7 +181,7 @@ def _fitting(module: tvm.IRModule, target: tvm.target.Target, traces: dict[str, 
     return fitting
 
 
-def output_specs(reference: Reference) -> tuple[TensorSpec, ...]:
+def output_specs(reference: Reference | OnnxAnswers) -> tuple[TensorSpec, ...]:
     """Names, shapes and dtypes of a reference's outputs."""
     return tuple(
         TensorSpec(name=f"output_{index}", shape=tuple(array.shape), dtype=str(array.dtype))
@@ -200,23 +201,37 @@ def reference_of(request: CompileRequest) -> tuple[Reference, tuple[TensorSpec, 
     return make_reference(candidate, phase, weights, request.seed), phase.inputs
 
 
-def _lower(request: CompileRequest) -> _Lowered:
-    from nas.compile.export import export_program
-    from nas.compile.lowering import lower
+def content_hashes(request: CompileRequest | OnnxRequest) -> tuple[str, ...]:
+    """SHA-256 of the files a request names: by content, as a training that starts over writes the same file again."""
+    names = (request.model, request.arrays) if isinstance(request, OnnxRequest) else (request.weights,)
+    return tuple(hash_file(Path(name)) for name in names if name is not None)
 
-    # By content: a training that starts over writes the same checkpoint file again.
-    weights_sha256 = None if request.weights is None else hash_file(Path(request.weights))
-    if _last and (_last[0].request, _last[0].weights_sha256) == (request, weights_sha256):
+
+def _lower(request: CompileRequest | OnnxRequest) -> _Lowered:
+    hashes = content_hashes(request)
+    if _last and (_last[0].request, _last[0].content_sha256) == (request, hashes):
         return _last[0]
     _last.clear()
-    reference, inputs = reference_of(request)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch.export deprecates its own internals
-        module = lower(export_program(reference), _target(request.target))
-    _last.append(
-        _Lowered(request=request, weights_sha256=weights_sha256, module=module, reference=reference, inputs=inputs)
-    )
+        module, reference, inputs = _import(request)
+    _last.append(_Lowered(request=request, content_sha256=hashes, module=module, reference=reference, inputs=inputs))
     return _last[0]
+
+
+def _import(
+    request: CompileRequest | OnnxRequest,
+) -> tuple[tvm.IRModule, Reference | OnnxAnswers, tuple[TensorSpec, ...]]:
+    from nas.compile.export import export_program
+    from nas.compile.lowering import lower, lower_module
+    from nas.compile.onnx_import import import_onnx
+
+    target = _target(request.target)
+    if isinstance(request, OnnxRequest):
+        imported, answers, specs = import_onnx(request)
+        return lower_module(imported, target, must_convert_layout=False), answers, specs
+    reference, inputs = reference_of(request)
+    return lower(export_program(reference), target), reference, inputs
 
 
 def _target(text: str) -> tvm.target.Target:
@@ -228,9 +243,11 @@ def _target(text: str) -> tvm.target.Target:
 def _database(
     module: tvm.IRModule, target: tvm.target.Target, traces: dict[str, str]
 ) -> tvm.s_tir.meta_schedule.database.MemoryDatabase:
+    """One schedule for each kernel: the one of `traces`, else the most promising one that was written for its kind."""
     from tvm.s_tir import meta_schedule
 
     from nas.compile.kernels import workload_key
+    from nas.compile.schedules.proposals import first_schedule
     from nas.compile.traces import trace_from_text
 
     database = meta_schedule.database.MemoryDatabase()
@@ -238,12 +255,18 @@ def _database(
         workload = task.dispatched[0]
         trace_json = traces.get(workload_key(workload))
         if trace_json is not None:
-            record = meta_schedule.database.TuningRecord(
-                trace_from_text(trace_json),
-                database.commit_workload(workload),
-                [1.0],  # the only record of its workload, so nothing is compared
-                target,
-                meta_schedule.arg_info.ArgInfo.from_prim_func(workload["main"]),
-            )
-            database.commit_tuning_record(record)
+            trace = trace_from_text(trace_json)
+        else:
+            proposed = first_schedule(workload, target)
+            if proposed is None:
+                continue
+            trace = proposed.trace
+        record = meta_schedule.database.TuningRecord(
+            trace,
+            database.commit_workload(workload),
+            [1.0],  # the only record of its workload, so nothing is compared
+            target,
+            meta_schedule.arg_info.ArgInfo.from_prim_func(workload["main"]),
+        )
+        database.commit_tuning_record(record)
     return database

@@ -38,16 +38,35 @@ def lower(program: torch.export.ExportedProgram, target: tvm.target.Target) -> t
     Returns:
         A module whose `main` takes the phase's inputs only: weights are constants inside.
     """
-    import tvm
-    from tvm import relax
     from tvm.relax.frontend.torch import from_exported_program
 
-    module = from_exported_program(program, keep_params_as_input=False, unwrap_unit_return_tuple=True)
+    return lower_module(
+        from_exported_program(program, keep_params_as_input=False, unwrap_unit_return_tuple=True), target
+    )
+
+
+def lower_module(module: tvm.IRModule, target: tvm.target.Target, *, must_convert_layout: bool = True) -> tvm.IRModule:
+    """The same for a module that a frontend has imported, with static shapes and constant weights.
+
+    Args:
+        module: with a `main` that takes the phase's inputs.
+        target: see `lower`.
+        must_convert_layout: False keeps a model channels first whose operators the layout pass
+            cannot carry (it fails on the five-dimensional shuffles of ShuffleNet).
+    """
+    import tvm
+    from tvm import relax
+
     passes = relax.transform
     with target, tvm.transform.PassContext(opt_level=3):
         module = tvm.transform.Sequential([passes.DecomposeOpsForInference(), passes.CanonicalizeBindings()])(module)
         module = simplify(module)
-        module = tvm.transform.Sequential([passes.ConvertLayout(CONVOLUTION_LAYOUT), passes.Normalize()])(module)
+        convert = tvm.transform.Sequential([passes.ConvertLayout(CONVOLUTION_LAYOUT), passes.Normalize()])
+        try:
+            module = convert(module)
+        except tvm.error.InternalError:
+            if must_convert_layout:
+                raise
         module = simplify(module)
         module = tvm.transform.Sequential(
             [

@@ -89,18 +89,27 @@ def find_linker(triple: str) -> str:
     return linker
 
 
+def is_for_another_machine(target: str) -> bool:
+    """Whether a target string is of another architecture than this machine's.
+
+    >>> is_for_another_machine('{"kind": "llvm"}'), is_for_another_machine('{"mtriple": "avr-none"}')
+    (False, True)
+    """
+    architecture = str(json.loads(target).get("mtriple", "")).partition("-")[0]
+    return architecture not in ("", platform.machine())
+
+
 def linking(target: str) -> Callable[..., Any] | None:
     """What TVM calls to link a library for a target string; None for its own choice, this machine's compiler.
 
     Raises:
         TargetError: the linker is not installed.
     """
-    triple = json.loads(target).get("mtriple", "")
-    architecture = triple.partition("-")[0]
-    if architecture in ("", platform.machine()):
+    if not is_for_another_machine(target):
         return None
     from tvm.support.cc import cross_compiler
 
+    triple = json.loads(target)["mtriple"]
     # Softmax calls expf; TVM names the libraries before the objects, where some linkers would drop one as unused.
     options = ["-shared", "-fPIC", "-Wl,--no-as-needed", "-lm"]
     compiler: Callable[..., Any] = cross_compiler(

@@ -19,6 +19,7 @@ from nas.compile.compile_worker import BuiltFiles, CompilePlan, CompileRequest
 from nas.compile.database import KernelRecord, TuningDatabase
 from nas.compile.kernels import KernelTask, tuned_coverage
 from nas.compile.lowering import PIPELINE_VERSION
+from nas.compile.onnx_import import OnnxRequest
 from nas.compile.stopwatch import Stopwatch
 from nas.compile.tuning import KernelTuner, TuningReport
 from nas.compile.workers import WorkerFailure, WorkerPool
@@ -109,7 +110,6 @@ class TvmCompiler:
         on_progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
     ) -> Compiled | CompileFailure:
         """The artifact of one candidate and phase, from the cache where nothing has changed."""
-        clock = Stopwatch()
         request = CompileRequest(
             candidate_json=candidate.canonical_json(),
             phase=phase,
@@ -117,6 +117,27 @@ class TvmCompiler:
             seed=seed,
             target=self._device.target,
         )
+        return self._produce(candidate.candidate_id, request, on_progress)
+
+    def compile_onnx(
+        self,
+        model: Path,
+        arrays: Path,
+        candidate_id: str,
+        *,
+        on_progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+    ) -> Compiled | CompileFailure:
+        """The artifact of an ONNX model with fixed shapes; see `OnnxRequest` for the files.
+
+        Kernels come from the same database as those of candidates, and go into it.
+        """
+        request = OnnxRequest(model=str(model), arrays=str(arrays), target=self._device.target)
+        return self._produce(candidate_id, request, on_progress)
+
+    def _produce(
+        self, candidate_id: str, request: CompileRequest | OnnxRequest, on_progress: Callable[[str, int, int], None]
+    ) -> Compiled | CompileFailure:
+        clock = Stopwatch()
         identity = self._identity(request)
         tasks = self._known_plan(identity)
         if tasks is not None:
@@ -136,7 +157,7 @@ class TvmCompiler:
                 planned.tasks, self.database, lambda done, total: on_progress("tune", done, total)
             )
         with clock.measuring("compile"):
-            return self._build(candidate, request, identity, planned.tasks, report, clock)
+            return self._build(candidate_id, request, identity, planned.tasks, report, clock)
 
     def plan(self, candidate: Candidate, phase: str) -> tuple[KernelTask, ...] | CompileFailure:
         """The kernels that a candidate needs, with their workloads; nothing is tuned or built."""
@@ -171,8 +192,8 @@ class TvmCompiler:
 
     def _build(
         self,
-        candidate: Candidate,
-        request: CompileRequest,
+        candidate_id: str,
+        request: CompileRequest | OnnxRequest,
         identity: str,
         tasks: tuple[KernelTask, ...],
         report: TuningReport,
@@ -195,7 +216,7 @@ class TvmCompiler:
         for key in built.unusable:  # the next compilation finds no record, and tunes the kernel
             self.database.discard(records.pop(key))
         coverage = tuned_coverage(tasks, frozenset(records))
-        artifact = self._artifact(candidate.candidate_id, request, folder, built, coverage)
+        artifact = self._artifact(candidate_id, request, folder, built, coverage)
         artifact.save()
         folder.chmod(0o755)  # mkdtemp's 0700 would keep it from the unprivileged user who measures
         final = self._folder(identity, records)
@@ -206,7 +227,12 @@ class TvmCompiler:
         return self._compiled(Artifact.load(final), report.num_kernels, report.num_known, clock)
 
     def _artifact(
-        self, candidate_id: str, request: CompileRequest, folder: Path, built: BuiltFiles, coverage: float
+        self,
+        candidate_id: str,
+        request: CompileRequest | OnnxRequest,
+        folder: Path,
+        built: BuiltFiles,
+        coverage: float,
     ) -> Artifact:
         return Artifact(
             folder=folder,
@@ -233,14 +259,18 @@ class TvmCompiler:
             compile_s=clock.elapsed("compile"),
         )
 
-    def _identity(self, request: CompileRequest) -> str:
+    def _identity(self, request: CompileRequest | OnnxRequest) -> str:
         content = dataclasses.asdict(request) | {
-            "weights": None if request.weights is None else hash_file(Path(request.weights)),
             "tvm": self._tvm_version,
             "torch": importlib.metadata.version("torch"),
             "pipeline": PIPELINE_VERSION,
             "num_threads": self._device.num_threads,
         }
+        hashes = compile_worker.content_hashes(request)
+        if isinstance(request, OnnxRequest):
+            content["model"], content["arrays"] = hashes
+        else:
+            content["weights"] = hashes[0] if hashes else None
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def _folder(self, identity: str, records: dict[str, KernelRecord]) -> Path:

@@ -61,6 +61,8 @@ def report_html(summary: StudySummary, picture_png: bytes) -> str:
         parts.append(_dropped(summary))
     if summary.infeasible:
         parts.append(_infeasible(summary))
+    if summary.importances:
+        parts.append(_importances(summary))
     parts += [_outcomes(summary), _gates(summary), _time(summary), _again(summary), _limits(), _provenance(summary)]
     return page(f"{summary.study}: nas report", *parts)
 
@@ -211,6 +213,18 @@ def _outcomes(summary: StudySummary) -> Element:
     words = "Infrastructure failures say nothing about a network and were never told to the sampler as results."
     return section("What became of the trials", element("div", *tables, class_="columns"),
                    element("p", words, class_="note"))  # fmt: skip
+
+
+def _importances(summary: StudySummary) -> Element:
+    rows = [[choice, f"{quality:.0%}", f"{latency:.0%}"] for choice, quality, latency in summary.importances]
+    words = (
+        "Shares of the variance over the scored trials that one choice explains (fANOVA); only choices that every"
+        " network has. A search soon stops trying poor options, which then seem to matter less."
+    )
+    name = summary.score_metric
+    return section(
+        "What mattered", table(["Choice", name, "Latency"], rows, [1, 2]), element("p", words, class_="note")
+    )
 
 
 def _gates(summary: StudySummary) -> Element:

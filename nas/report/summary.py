@@ -31,6 +31,8 @@ class FrontMember:
         latency: of the study's phase, measured again in a fresh process.
         onnxruntime: the same network and phase with ONNX Runtime; None when it was not measured.
         test_score: on the split that is opened once; None before that.
+        seed_score: val score over several trainings; None when there was one.
+        tied_with: id of the fastest member that this one is not better than beyond the intervals.
         notes: what a reader should know about this member.
     """
 
@@ -39,6 +41,8 @@ class FrontMember:
     measured_again: CandidateCost | None = None
     onnxruntime: LatencyEstimate | None = None
     test_score: HeldOutScore | None = None
+    seed_score: HeldOutScore | None = None
+    tied_with: str | None = None
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -109,6 +113,7 @@ class StudySummary:
         versions: (name, version) of what decides the numbers.
         seeds: (what, seed).
         command: what to run to go on with the study or repeat it.
+        importances: (choice, share of the quality's variance, share of the latency's); empty unless asked for.
         started_at, ended_at: with time zone.
     """
 
@@ -130,6 +135,7 @@ class StudySummary:
     seconds_total: float
     seconds_outside_trials: tuple[tuple[str, float], ...] = ()
     kernel_reuse: float | None = None
+    importances: tuple[tuple[str, float, float], ...] = ()
     versions: tuple[tuple[str, str], ...]
     seeds: tuple[tuple[str, int], ...]
     command: str
@@ -210,6 +216,10 @@ def _member_json(summary: StudySummary, member: FrontMember) -> dict[str, Any]:
         },
         "score": _score_json(member.val_score),
         "test_score": None if member.test_score is None else _score_json(member.test_score),
+        "seed_score": None
+        if member.seed_score is None
+        else {**_score_json(member.seed_score), "seeds": list(member.seed_score.seeds)},
+        "tied_with": member.tied_with,
     }
 
 

@@ -20,6 +20,7 @@ from optuna.trial import TrialState
 from nas.search.candidate_source import CandidateSource, Options
 from nas.search.cost_belief import Forecast, believe
 from nas.search.proposer import Choice, Known, Pool, Proposer
+from nas.search.sampler import PREDICTED_ATTRIBUTE
 from search_spaces.candidate import Candidate
 from search_spaces.space import Choices
 
@@ -40,8 +41,12 @@ REFERENCE_MARGIN = 1.1
 class Forecaster(Protocol):
     """A cost model, or a formula."""
 
-    def forecast(self, candidates: Sequence[Candidate]) -> Forecast:
-        """What each candidate costs, with standard deviations: 0 for what is known exactly."""
+    def forecast(self, candidates: Sequence[Candidate]) -> Forecast | None:
+        """What each candidate costs, with standard deviations, 0 for what is known exactly; None: cannot tell yet."""
+        ...
+
+    def learn(self, candidates: Sequence[Candidate], measured: Floats) -> None:
+        """Everything that was measured so far; a model may fit itself to it, and need not."""
         ...
 
 
@@ -74,6 +79,8 @@ class Cost:
 
         The constraint is of the upper bound of the interval, which is what has to be within the budget.
         """
+        if PREDICTED_ATTRIBUTE in trial.user_attrs:
+            return None
         if self.objective is not None and trial.values is not None:
             return float(trial.values[self.objective])
         if self.constraint in trial.constraints and self.maximum is not None:
@@ -191,7 +198,10 @@ class BudgetSampler(BaseSampler):
     def _chosen(self, history: _History, pending: Options, options: Options, rng: np.random.Generator) -> Choice:
         scaled = _scaled(history.options, pending, options)
         first, second = len(history.qualities), len(history.qualities) + len(pending.keys)
-        beliefs = [self._belief(position, history, scaled[:first], options, pending, scaled[first:], rng) for position in range(len(self._costs))]
+        beliefs = [
+            self._belief(position, history, scaled[:first], options, pending, scaled[first:], rng)
+            for position in range(len(self._costs))
+        ]
         values = np.array([belief.values for belief in beliefs]).T
         spreads = np.array([belief.deviations for belief in beliefs]).T
         objectives = [position for position, cost in enumerate(self._costs) if cost.objective is not None]
@@ -207,13 +217,13 @@ class BudgetSampler(BaseSampler):
         pool = Pool(
             features=scaled[second:],
             costs=values[offset:, objectives],
-            cost_deviations=spreads[offset:, objectives],
             within=self._within(values[offset:], spreads[offset:]),
         )
         seen = np.vstack([costs[is_scored], pool.costs])
         proposer = Proposer(
             known,
             (scaled[first:second], values[:offset, objectives]),
+            num_tried=history.num_tried + len(pending.keys),
             lowest=np.nanmin(seen, axis=0),
             maximum=self._maximum(objectives, seen),
             worst=self._worst,
@@ -241,14 +251,21 @@ class BudgetSampler(BaseSampler):
         forecaster = self._costs[position].forecaster
         forecast = known_forecast = None
         if forecaster is not None:
+            measured = [
+                each for each, is_known in zip(history.options.candidates, is_measured, strict=True) if is_known
+            ]
+            forecaster.learn(measured, history.costs[is_measured, position])
             forecast = forecaster.forecast([*pending.candidates, *options.candidates])
-            measured = [each for each, is_known in zip(history.options.candidates, is_measured, strict=True) if is_known]
-            known_forecast = forecaster.forecast(measured)
+            known_forecast = forecaster.forecast(measured) if measured else None
         learned = believe(
             features, forecast, known_features[is_measured], known_forecast, history.costs[is_measured, position], rng
         )
         belief = Forecast(values=learned.values.copy(), deviations=learned.deviations.copy())
-        seen = {key: cost for key, cost in zip(history.options.keys, history.costs[:, position], strict=True) if cost == cost}
+        seen = {
+            key: cost
+            for key, cost in zip(history.options.keys, history.costs[:, position], strict=True)
+            if cost == cost
+        }
         for at, key in enumerate([*pending.keys, *options.keys]):
             if key in seen:
                 belief.values[at], belief.deviations[at] = seen[key], 0.0
@@ -330,4 +347,3 @@ def _scaled(*groups: Options) -> Floats:
     if not is_varied.any():
         return np.zeros((len(features), 1))
     return np.asarray((features[:, is_varied] - features[:, is_varied].mean(axis=0)) / deviations[is_varied])
-

@@ -80,12 +80,12 @@ class SpaceSource:
     def describe(self, choices: Sequence[Choices]) -> Options:
         """See `CandidateSource`; each is made and encoded once."""
         found = [(each, made) for each in choices if (made := self._made(each)) is not None]
-        features = np.array([made[2] for _, made in found])
+        features = np.array([made[2] for _, made in found]) if found else np.zeros((0, 0))
         return Options(
             choices=[each for each, _ in found],
             keys=[made[1] for _, made in found],
             candidates=[made[0] for _, made in found],
-            features=features.reshape(len(found), -1),
+            features=features,
         )
 
     def pool(self, parents: Sequence[Choices], rng: np.random.Generator) -> Options:

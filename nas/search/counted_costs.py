@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nas.search.cost_belief import Forecast
 from search_spaces.candidate import Candidate
@@ -24,3 +25,6 @@ class CountedParams:
                 self._known[candidate] = num_params(candidate)
         values = np.array([self._known[candidate] for candidate in candidates], dtype=float)
         return Forecast(values=values, deviations=np.zeros(len(values)))
+
+    def learn(self, candidates: Sequence[Candidate], measured: NDArray[np.float64]) -> None:
+        """Nothing: a count is a count."""

@@ -11,6 +11,7 @@ import base64
 import contextlib
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 from nas.config import StudyConfig
 from nas.ledger import Ledger, LedgerError
 from nas.report.atomic import write_atomic
+from nas.search.patience import can_share, patiently
 from nas.search.progress import Watcher
 from nas.training.trainer import WEIGHTS_FILE
 from nas.trial import Outcome, TrialRecord
@@ -41,19 +43,7 @@ MAX_RETRIES = 1
 MAX_SHARED_BYTES = 64 << 20
 """Larger weights stay with the worker that trained them."""
 
-PATIENCE_S = 1800.0
 WAIT_S = 1.0
-PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
-"""Between attempts to reach a database that went away, for `PATIENCE_S` in all."""
-
-
-def can_share(url: str) -> bool:
-    """Whether several processes may work on the database.
-
-    >>> can_share("postgresql+psycopg://host/study"), can_share("sqlite:///study.db")
-    (True, False)
-    """
-    return url.startswith("postgresql")
 
 
 @dataclass(slots=True)
@@ -78,29 +68,17 @@ class FellowWorkers:
         return cls(study, ledger, watcher, can_share(config.storage_url))
 
     def patiently(self, work: Callable[[], Answer]) -> Answer:
-        """Does what needs the database; while PostgreSQL is away it waits, says so, and tries again.
+        """Does what needs the database, see `patience`. SQLite does not go away: its errors are final."""
+        if not self.are_possible:
+            return work()
+        return patiently(work, self.ledger.url, self.watcher.note, self.sleep)
 
-        The work must be safe to repeat. SQLite does not go away: its errors are final.
-        """
-        began: float | None = None
-        attempt = 0
-        while True:
-            try:
-                answer = work()
-            except Exception as error:
-                if not (self.are_possible and is_away(error)):
-                    raise
-                began = time.monotonic() if began is None else began
-                if time.monotonic() - began > PATIENCE_S:
-                    raise
-                if attempt == 0:
-                    self.watcher.note(f"{self.ledger.url} does not answer; waiting for it, finished work is kept")
-                self.sleep(PAUSES_S[min(attempt, len(PAUSES_S) - 1)])
-                attempt += 1
-            else:
-                if began is not None:
-                    self.watcher.note(f"{self.ledger.url} answers again after {time.monotonic() - began:.0f} s; going on")
-                return answer
+    def ask(self) -> optuna.Trial:
+        """The next trial: one that waits, or a new one."""
+        with warnings.catch_warnings():
+            # Optuna expects heartbeats within its own loop only; here they come from `heartbeat`.
+            warnings.filterwarnings("ignore", message="Heartbeat of storage")
+            return self.patiently(self.study.ask)
 
     @contextlib.contextmanager
     def heartbeat(self, trial: optuna.Trial) -> Iterator[None]:
@@ -152,7 +130,7 @@ class FellowWorkers:
         return [trial for trial in running if trial._trial_id in stale or self._never_began(trial)]
 
     def _never_began(self, trial: FrozenTrial) -> bool:
-        """Its worker was lost between asking and the first sign of life: Optuna sees no heartbeat that could be stale."""
+        """Its worker was lost between asking and the first sign of life, which Optuna does not notice."""
         storage = self._storage()
         age_s = (datetime.now() - (trial.datetime_start or datetime.now())).total_seconds()
         if age_s < GRACE_S:
@@ -211,13 +189,10 @@ class FellowWorkers:
         """Puts a scored trial's weights into the database, for whichever worker measures the winners."""
         if not self.are_possible or record.outcome is not Outcome.SCORED or record.duplicate_of is not None:
             return
-        for path in sorted(folder.glob(WEIGHTS_FILE)):
-            content = path.read_bytes()
-            if len(content) <= MAX_SHARED_BYTES:
-                payload = {"name": path.name, "content": base64.b64encode(content).decode()}
-                trial = record.trial
-                self.patiently(lambda: self.ledger.record_stage(trial, "weights", payload, 0.0))
-                return
+        path = folder / WEIGHTS_FILE
+        if path.is_file() and path.stat().st_size <= MAX_SHARED_BYTES:
+            payload = {"name": path.name, "content": base64.b64encode(path.read_bytes()).decode()}
+            self.patiently(lambda: self.ledger.record_stage(record.trial, "weights", payload, 0.0))
 
     def fetch_weights(self, weights_folder: Callable[[int], Path]) -> None:
         """Writes the weights that other workers trained to where this one looks for them."""
@@ -225,7 +200,11 @@ class FellowWorkers:
             return
         for record in self.ledger.records():
             folder = weights_folder(record.trial)
-            if record.outcome is not Outcome.SCORED or record.duplicate_of is not None or any(folder.glob(WEIGHTS_FILE)):
+            if (
+                record.outcome is not Outcome.SCORED
+                or record.duplicate_of is not None
+                or (folder / WEIGHTS_FILE).is_file()
+            ):
                 continue
             for stage in self.ledger.stages(record.trial):
                 if stage.stage == "weights":
@@ -256,23 +235,12 @@ class FellowWorkers:
 
     def _storage(self) -> RDBStorage:
         """Optuna's own storage behind its cache."""
+        from optuna.storages import RDBStorage
+
         storage = self.study._storage
-        backend: RDBStorage = getattr(storage, "_backend", storage)
+        backend = getattr(storage, "_backend", storage)
+        assert isinstance(backend, RDBStorage)
         return backend
-
-
-def is_away(error: BaseException) -> bool:
-    """Whether an error means that the database could not be reached, and may be again."""
-    import sqlalchemy as sa
-
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, sa.exc.OperationalError | sa.exc.InterfaceError):
-            return True
-        if isinstance(seen, sa.exc.DBAPIError) and seen.connection_invalidated:
-            return True
-        seen = seen.__cause__ or seen.__context__
-    return False
 
 
 def _away_errors() -> tuple[type[BaseException], ...]:

@@ -7,18 +7,25 @@ its likelihood (a coarse fully Bayesian treatment, as in Snoek et al. 2012, sect
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+Floats = NDArray[np.floating[Any]]
 
-NUM_SETTINGS = 20
+NUM_SETTINGS = 16
 NUM_KEPT = 3
+NUM_ROUNDS = 4
+"""After the first draw, the likeliest settings are varied so many times: likelihoods are cheap, settings matter."""
+
+NUM_VARIED = 8
 MAX_TO_CHOOSE = 150
 """Observations on which settings are compared; all of them take part in the fit itself."""
 
+NOISE_RANGE = (0.002, 0.4)
 _JITTER = 1e-8
 
 
@@ -41,9 +48,8 @@ class Setting:
     @property
     def log_prior(self) -> float:
         """Up to a constant: keeps few observations from choosing extremes."""
-        return -0.5 * (
-            (np.log(self.length) / 0.7) ** 2 + ((np.log(self.amplitude) + 0.4) / 1.0) ** 2 + (np.log(self.trend) + 1) ** 2
-        )
+        length, amplitude, trend = math.log(self.length), math.log(self.amplitude), math.log(self.trend)
+        return -0.5 * ((length / 0.7) ** 2 + (amplitude + 0.4) ** 2 + (trend + 1.0) ** 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,16 +84,14 @@ class GaussianProcesses:
         else:
             chosen = np.arange(len(values))
         grid = np.ix_(chosen, chosen)
-        settings = [_draw(rng) for _ in range(NUM_SETTINGS)]
-        likelihoods = [_log_likelihood(each, distances[grid], products[grid], standard[chosen]) for each in settings]
-        best = np.argsort(likelihoods)[::-1][:NUM_KEPT]
-        weights = np.exp(np.array([likelihoods[index] for index in best]) - likelihoods[best[0]])
+        ranked = _likeliest(distances[grid], products[grid], standard[chosen], rng)
+        weights = np.exp([likelihood - ranked[0][0] for likelihood, _ in ranked])
         self._members = []
-        for index, weight in zip(best, weights / weights.sum(), strict=True):
-            factor = _cholesky(_kernel(settings[index], distances, products), settings[index].noise)
+        for (_, setting), weight in zip(ranked, weights / weights.sum(), strict=True):
+            factor = _cholesky(_kernel(setting, distances, products), setting.noise)
             inverse = np.linalg.inv(factor)  # a product a prediction, which numpy does faster than solving
             solved = inverse.T @ (inverse @ standard)
-            self._members.append(_Member(setting=settings[index], weight=float(weight), inverse=inverse, solved=solved))
+            self._members.append(_Member(setting=setting, weight=float(weight), inverse=inverse, solved=solved))
 
     @property
     def noise(self) -> float:
@@ -123,19 +127,47 @@ class GaussianProcesses:
         return self._mean + self._scale * (cross @ member.solved + factor @ rng.normal(size=len(features)))
 
 
+def _likeliest(
+    distances: Floats, products: Floats, values: Floats, rng: np.random.Generator
+) -> list[tuple[float, Setting]]:
+    """Log likelihood and setting of the `NUM_KEPT` likeliest, by random search with rounds of variation."""
+
+    def rated(setting: Setting) -> tuple[float, Setting]:
+        return _log_likelihood(setting, distances, products, values), setting
+
+    ranked = [rated(_draw(rng)) for _ in range(NUM_SETTINGS)]
+    for step in range(NUM_ROUNDS):
+        ranked.sort(key=lambda pair: -pair[0])
+        size = 0.6 / (step + 1)
+        parents = [ranked[number % NUM_KEPT][1] for number in range(NUM_VARIED)]
+        ranked += [rated(_varied(parent, size, rng)) for parent in parents]
+    ranked.sort(key=lambda pair: -pair[0])
+    return ranked[:NUM_KEPT]
+
+
+def _varied(setting: Setting, size: float, rng: np.random.Generator) -> Setting:
+    factors = np.exp(size * rng.normal(size=4))
+    return Setting(
+        length=float(setting.length * factors[0]),
+        amplitude=float(setting.amplitude * factors[1]),
+        trend=float(setting.trend * factors[2]),
+        noise=float(np.clip(setting.noise * factors[3], *NOISE_RANGE)),
+    )
+
+
 def _draw(rng: np.random.Generator) -> Setting:
     return Setting(
         length=float(np.exp(rng.normal(0.0, 0.7))),
         amplitude=float(np.exp(rng.normal(-0.4, 1.0))),
         trend=float(np.exp(rng.normal(-1.0, 1.0))),
-        noise=float(np.exp(rng.uniform(np.log(0.003), np.log(0.3)))),
+        noise=float(np.exp(rng.uniform(*np.log(NOISE_RANGE)))),
     )
 
 
 def _distances(one: Floats, other: Floats) -> Floats:
     """Euclidean distances in units of what two candidates typically are apart."""
     squares = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1)[None] - 2.0 * one @ other.T
-    return np.sqrt(np.maximum(squares, 0.0) / (2.0 * one.shape[1]))
+    return np.asarray(np.sqrt(np.maximum(squares, 0.0) / (2.0 * one.shape[1])))
 
 
 def _kernel(setting: Setting, distances: Floats, products: Floats) -> Floats:
@@ -146,7 +178,7 @@ def _kernel(setting: Setting, distances: Floats, products: Floats) -> Floats:
     kernel *= setting.amplitude
     kernel += setting.trend * products
     kernel += 1.0
-    return kernel
+    return np.asarray(kernel)
 
 
 def _log_likelihood(setting: Setting, distances: Floats, products: Floats, values: Floats) -> float:
@@ -159,4 +191,4 @@ def _log_likelihood(setting: Setting, distances: Floats, products: Floats, value
 
 
 def _cholesky(kernel: Floats, noise: float) -> Floats:
-    return np.linalg.cholesky(kernel + (noise + _JITTER) * np.eye(len(kernel)))
+    return np.asarray(np.linalg.cholesky(kernel + (noise + _JITTER) * np.eye(len(kernel))))

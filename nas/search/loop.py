@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from nas.budget import Budget, resolve_budgets
+from nas.budget import Budget, Metric, resolve_budgets
 from nas.config import StudyConfig
 from nas.errors import NasError
 from nas.gates.budget import predicted_violations, violations
@@ -16,13 +16,22 @@ from nas.ledger import Ledger
 from nas.search.fellow_workers import FellowWorkers
 from nas.search.pipeline import Proposal, Stopped, Workbench, compile_candidate, evaluate, measure_latency
 from nas.search.progress import Watcher
-from nas.search.sampler import BUDGET_SAMPLER, LATENCY_ATTRIBUTE, OptunaSuggest, Samplers, decided_sampler
+from nas.search.sampler import (
+    BUDGET_SAMPLER,
+    LATENCY_ATTRIBUTE,
+    PREDICTED_ATTRIBUTE,
+    OptunaSuggest,
+    Samplers,
+    decided_sampler,
+)
 from nas.trial import Outcome, TrialRecord
 from profilers.measurement import LatencyEstimate
 from search_spaces.space import Choices, SearchSpace, replay
 
 if TYPE_CHECKING:
     import optuna
+
+    from nas.search.budget_sampler import Forecaster
 
 ENQUEUED_REFERENCES = ("reference", "convolution_only", "attention_heavy")
 """Tried first, so that any search is compared with them; the first sets a default budget."""
@@ -74,7 +83,14 @@ class Search:
             space=self.space,
             budgets=self.bench.budgets,
             phase=self.bench.phase,
+            forecasters=self._forecasters(),
         )
+
+    def _forecasters(self) -> dict[Metric, Forecaster]:
+        from nas.search.cost_forecast import LatencyForecast
+
+        screener = getattr(self.bench, "screener", None)
+        return {} if screener is None else {"latency_ms": LatencyForecast(screener)}
 
 
 def run_search(
@@ -122,7 +138,7 @@ def run_next(search: Search) -> None:
     fellows.patiently(fellows.retry_lost)
     number = fellows.patiently(lambda: len(study.get_trials(deepcopy=False)))
     study.sampler = search.samplers.of(number)
-    trial = fellows.patiently(study.ask)
+    trial = fellows.ask()
     with fellows.heartbeat(trial):
         run_trial(trial, search)
     if search.config.search.sampler == BUDGET_SAMPLER and search.config.search.min_gain is not None:
@@ -221,6 +237,8 @@ def tell(
         for name, excess in (predicted_violations if is_predicted else violations)(budgets, record.cost):
             if name not in told:
                 trial.set_constraint(name, excess)
+        if is_predicted:
+            trial.set_user_attr(PREDICTED_ATTRIBUTE, True)
         if record.outcome is not Outcome.SCORED:
             trial.set_user_attr(LATENCY_ATTRIBUTE, _latency(record, phase).latency_ms)
     if record.outcome is Outcome.SCORED:

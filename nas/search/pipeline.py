@@ -282,6 +282,7 @@ def trained_to_json(result: TrainResult) -> dict[str, Any]:
         "weights_sha256": result.weights_sha256,
         "seed": result.seed,
         "num_steps": result.num_steps,
+        "chosen_step": result.chosen_step,
         "task_fingerprint": result.task_fingerprint,
         "history": [asdict(epoch) for epoch in result.history],
     }

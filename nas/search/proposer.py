@@ -8,6 +8,7 @@ what the surrogate holds possible (Thompson sampling), which looks where the mea
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from nas.search.expected_gain import CostFront, expected_gain, gain
 from nas.search.gaussian_process import GaussianProcesses
 
-Floats = NDArray[np.float64]
+Floats = NDArray[np.floating[Any]]
 
 NUM_SPREAD = 8
 """Results before the surrogate is asked."""
@@ -59,13 +60,12 @@ class Pool:
 
     Attributes:
         features: shape (candidates, features).
-        costs, cost_deviations: believed costs that are objectives, shape (candidates, costs).
+        costs: believed costs that are objectives, shape (candidates, costs).
         within: probability that a candidate meets every budget.
     """
 
     features: Floats
     costs: Floats
-    cost_deviations: Floats
     within: Floats
 
     def at(self, indices: NDArray[np.intp]) -> Pool:
@@ -73,7 +73,6 @@ class Pool:
         return Pool(
             features=self.features[indices],
             costs=self.costs[indices],
-            cost_deviations=self.cost_deviations[indices],
             within=self.within[indices],
         )
 
@@ -105,11 +104,11 @@ class Warp:
 
     def apply(self, qualities: Floats) -> Floats:
         """Warped qualities; unbounded above, while `undo` stays below the ceiling."""
-        return -np.log((self._ceiling - qualities) / self._range)
+        return np.asarray(-np.log((self._ceiling - qualities) / self._range))
 
     def undo(self, warped: Floats) -> Floats:
         """The inverse of `apply`."""
-        return self._ceiling - self._range * np.exp(-warped)
+        return np.asarray(self._ceiling - self._range * np.exp(-warped))
 
 
 class Proposer:
@@ -119,6 +118,7 @@ class Proposer:
         known: results so far; the latest fits are as good as what is passed in here.
         pending: features and believed costs of candidates that other workers are at; they are taken to
             come out as the surrogate expects, so that workers do not try the same thing.
+        num_tried: candidates tried so far, whatever became of them; the starting design goes by it.
         lowest: smallest costs that count; `maximum`: the costs from which hypervolume does not, usually the budgets.
         worst: the quality from which hypervolume counts; None: the worst seen.
         rng: decides ties and draws; the same state gives the same answers.
@@ -129,13 +129,14 @@ class Proposer:
         known: Known,
         pending: tuple[Floats, Floats],
         *,
+        num_tried: int,
         lowest: Floats,
         maximum: Floats,
         worst: float | None,
         rng: np.random.Generator,
     ) -> None:
         self._rng = rng
-        self._num_known = len(known.qualities) + len(pending[0])
+        self._num_tried = num_tried
         self._processes: GaussianProcesses | None = None
         if len(known.qualities) < NUM_SPREAD:
             return
@@ -161,14 +162,14 @@ class Proposer:
         """Expected gain in hypervolume of each candidate; only with a surrogate."""
         assert self._processes is not None
         means, deviations = self._processes.predict(pool.features)
-        gains = expected_gain(self._front, means, deviations, self._warp.undo, pool.costs, pool.cost_deviations)
+        gains = expected_gain(self._front, means, deviations, self._warp.undo, pool.costs)
         return pool.within * gains
 
     def choose(self, pool: Pool) -> Choice:
         """The candidate to try next, out of at least one."""
         candidates = np.flatnonzero(pool.within >= min(MIN_WITHIN, float(pool.within.max())))
         if self._processes is None:
-            return Choice(index=_spread(self._num_known, pool, candidates, self._rng), gain=None)
+            return Choice(index=_spread(self._num_tried, pool, candidates, self._rng), gain=None)
         likely = pool.at(candidates)
         expected = self.expected(likely)
         best = int(np.argmax(expected))
@@ -180,7 +181,8 @@ class Proposer:
 
 
 def _spread(number: int, pool: Pool, candidates: NDArray[np.intp], rng: np.random.Generator) -> int:
-    """One of the likely candidates about the `number`-th of equal shares of the first cost."""
+    """One of the likely candidates about the next of equal shares of the first cost; over and over again."""
+    number %= NUM_SPREAD
     likely = candidates[pool.within[candidates] >= min(0.5, float(pool.within[candidates].max()))]
     order = likely[np.argsort(pool.costs[likely, 0], kind="stable")]
     middle = int((number + 0.5) / NUM_SPREAD * len(order))

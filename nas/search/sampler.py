@@ -24,6 +24,10 @@ LATENCY_ATTRIBUTE = "latency_ms"
 """Of a trial that is over budget: it has no values, and the samplers of Optuna need its latency."""
 
 
+PREDICTED_ATTRIBUTE = "is_predicted"
+"""Of a trial whose constraints a cost model made: they teach nothing about costs."""
+
+
 class OptunaSuggest:
     """Answers a space's questions from an Optuna trial; an answer once given stays."""
 
@@ -81,9 +85,7 @@ class Samplers:
         return self._budget_sampler
 
 
-def costs_of(
-    budgets: Sequence[Budget], phase: str, forecasters: Mapping[Metric, Forecaster]
-) -> tuple[Cost, ...]:
+def costs_of(budgets: Sequence[Budget], phase: str, forecasters: Mapping[Metric, Forecaster]) -> tuple[Cost, ...]:
     """The costs of a study: its latency as objective, and every budget; parameters are counted, not forecast."""
     from nas.search.budget_sampler import Cost
     from nas.search.counted_costs import CountedParams
@@ -161,9 +163,7 @@ def _shown(study: Study) -> Study:
     shown = copy.copy(study)
     original = study._get_trials
 
-    def get_trials(
-        deepcopy: bool = True, states: Any = None, use_cache: bool = False
-    ) -> list[FrozenTrial]:
+    def get_trials(deepcopy: bool = True, states: Any = None, use_cache: bool = False) -> list[FrozenTrial]:
         trials = _completed(original(deepcopy=deepcopy, states=None, use_cache=use_cache))
         return [trial for trial in trials if states is None or trial.state in states]
 

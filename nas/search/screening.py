@@ -17,6 +17,7 @@ from nas.budget import Budget
 from nas.ledger import Ledger
 from nas.trial import Outcome, TrialRecord
 from profilers.cost_model.candidate_terms import CandidateEncoder
+from profilers.cost_model.model import Predicted
 from profilers.cost_model.store import Calibration
 from profilers.cost_model.terms import CostModelError
 from profilers.measurement import LatencyEstimate
@@ -92,6 +93,11 @@ class Screener:
                 AUDIT_EVENT, {"trial": trial, "predicted_ms": estimate.latency_ms, "probability": probability}
             )
         return Screened(answer=answer, estimate=estimate, probability=probability, maximum_ms=maximum_ms)
+
+    def predict(self, candidates: Sequence[Candidate]) -> Predicted | None:
+        """Latencies of candidates with their intervals; None while too little was measured."""
+        calibration = self._refitted()
+        return None if calibration is None else calibration.model.predict(self._encoder.encode(candidates))
 
     def _refitted(self) -> Calibration | None:
         known = {candidate.candidate_id: (candidate, latency) for candidate, latency in self._calibrated}

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,15 +18,21 @@ from nas.report.summary import StudySummary
 from nas.report.write import write_report
 from nas.search.audit_run import AuditPlan, run_audit
 from nas.search.controls_run import run_controls
+from nas.search.fellow_workers import FellowWorkers
 from nas.search.finalists import (
     front_members,
     least_violating,
     settle_front,
     test_scores,
 )
+from nas.search.front_notes import annotate, reference_score, train_other_seeds, without_bad_slices
 from nas.search.gate_results import collect_gates, failed_trials
+from nas.search.importance import importances_of
 from nas.search.loop import ENQUEUED_REFERENCES, run_search, settle_budgets
+from nas.search.patience import PatientLedger
 from nas.search.progress import Watcher
+from nas.search.screener import open_screener
+from nas.search.screening import screening_report
 from nas.search.smoke_run import run_smoke
 from nas.search.study import (
     MANIFEST_NAME,
@@ -71,6 +77,7 @@ def run_study(
     watcher: Watcher,
     audit: AuditPlan | None = None,
     make_bench: MakeBench | None = None,
+    explain: bool = False,
 ) -> StudyResult:
     """Runs or resumes a study, settles its front, and writes its results folder.
 
@@ -81,6 +88,7 @@ def run_study(
         watcher: who is told.
         audit: train a sample of candidates longer at the end; None leaves what an earlier audit said.
         make_bench: None makes the real tools of this machine.
+        explain: put into the report which choices mattered.
 
     Raises:
         NasError, TaskError, CandidateError, ProfilerError: something the user can mend, one line.
@@ -91,6 +99,8 @@ def run_study(
     phase = _first_phase(space)
     resolve_budgets(config.search.parsed_budgets, (phase,))
     with open_folder(config, fresh=fresh) as folder, open_ledger(config) as ledger:
+        if isinstance(ledger, PatientLedger):
+            ledger.on_wait = watcher.note
         bench = (make_bench or LocalWorkbench)(config, folder, ledger, phase, watcher)
         try:
             _claim_device(ledger, bench.device, folder)
@@ -101,12 +111,26 @@ def run_study(
             _announce(config, folder, bench.device, ledger, watcher)
             run_smoke(space, bench, ledger, watcher)
             bench.budgets, note = settle_budgets(config, space, ledger, bench, watcher)
+            if config.search.screen:
+                bench.screener = open_screener(
+                    space, phase, bench.device.fingerprint, seed=config.search.seed, ledger=ledger, watcher=watcher
+                )
             with open_optuna_study(config, task.direction) as study:
                 ended_because = run_search(config, space, study, ledger, bench, watcher)
+                importances = importances_of(study, seed=config.search.seed) if explain else ()
+                FellowWorkers.of(config, study, ledger, watcher).fetch_weights(bench.weights_folder)
+            screening = screening_report(ledger)
+            if screening.num_ruled_out or screening.num_audited:
+                watcher.note(str(screening))
             _remove_scratch(folder)
             with tempfile.TemporaryDirectory(prefix=SCRATCH_PREFIX, dir=folder) as scratch:
                 Path(scratch).chmod(0o755)
-                settled = settle_front(ledger.records(), task.direction, bench, ledger, Path(scratch), watcher)
+                eligible, ruled_out = without_bad_slices(ledger.records(), config.search.min_slice, task.direction)
+                settled = settle_front(eligible, task.direction, bench, ledger, Path(scratch), watcher)
+                seed_scores = train_other_seeds(
+                    settled.finalists, config.search.finalist_seeds, config.training, config.search.seed, bench, ledger,
+                    watcher,
+                )  # fmt: skip
                 scores = test_scores(settled.finalists, bench, ledger)
                 keep_winners(settled.finalists, task, folder)
                 run_controls(settled.finalists, bench, ledger, task.direction, watcher)
@@ -117,7 +141,11 @@ def run_study(
             if accept_failures is not None:
                 ledger.add_event("failures_accepted", {"reason": accept_failures, "trials": failed_trials(ledger)})
             _note_run(ledger, bench, time.monotonic() - started)
-            members = front_members(settled.finalists, scores)
+            references = _references(space, ledger)
+            members = annotate(
+                front_members(settled.finalists, scores), seed_scores, reference_score(ledger.records(), references),
+                task.direction,
+            )  # fmt: skip
             summary = StudySummary(
                 study=folder.name,
                 out=folder,
@@ -129,9 +157,9 @@ def run_study(
                 score_metric=task.metric,
                 score_direction=task.direction,
                 records=ledger.records(),
-                references=_references(space, ledger),
+                references=references,
                 front=members,
-                dropped=settled.dropped,
+                dropped=(*settled.dropped, *ruled_out),
                 infeasible=() if members else least_violating(ledger.records(), bench.budgets),
                 gates=collect_gates(settled, members, findings, task, bench, ledger),
                 seconds_total=sum(event.detail["seconds"] for event in ledger.events("run_ended")),
@@ -140,12 +168,17 @@ def run_study(
                 versions=versions(),
                 seeds=(("search", config.search.seed), ("training", config.search.seed), ("split", config.task.seed)),
                 command=command_line(),
+                importances=tuple((each.choice, each.quality, each.latency) for each in importances),
                 started_at=started_at,
                 ended_at=datetime.now(UTC),
             )
             report = write_report(summary)
             write_manifest(
-                folder, config, task, bench.device, extra | _closing(summary, bench.budgets, ledger, ended_because)
+                folder,
+                config,
+                task,
+                bench.device,
+                extra | _closing(summary, bench.budgets, ledger, ended_because) | {"screening": asdict(screening)},
             )
         except BaseException:  # Ctrl-C included: the time was spent all the same
             with contextlib.suppress(LedgerError):

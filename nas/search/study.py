@@ -175,7 +175,9 @@ def open_ledger(config: StudyConfig) -> Ledger:
         LedgerError: not a database, not reachable, locked or full.
         StudyError: the database belongs to another study.
     """
-    ledger = Ledger(config.storage_url)
+    from nas.search.patience import PatientLedger, can_share
+
+    ledger = (PatientLedger if can_share(config.storage_url) else Ledger)(config.storage_url)
     stored = ledger.start(json.loads(without_secrets(config).model_dump_json()), identity(config))
     changed = differences(stored.identity, identity(config))
     if changed:
@@ -217,7 +219,8 @@ def open_optuna_study(config: StudyConfig, direction: Direction) -> Iterator[opt
 def _storage_of(url: str) -> RDBStorage:
     from optuna.storages import RDBStorage
 
-    from nas.search.fellow_workers import GRACE_S, HEARTBEAT_S, can_share
+    from nas.search.fellow_workers import GRACE_S, HEARTBEAT_S
+    from nas.search.patience import can_share
     from nas.search.sampler import without_experimental_warnings
 
     if not can_share(url):

@@ -21,6 +21,7 @@ from profilers.artifact import Artifact, hash_file
 from profilers.device import DeviceSpec
 from profilers.errors import ProfileFailure
 from profilers.measurement import SEARCH, Block, BudgetVerdict, Measurement, verdict
+from profilers.noise import Noise
 from profilers.statistics import summarise
 from profilers.testing import FAKE_DEVICE
 from search_spaces.candidate import Candidate, TensorSpec
@@ -29,6 +30,9 @@ from search_spaces.layers import num_macs
 
 NUM_EXAMPLES = 360
 """Examples behind every made-up score; those of digits' val split."""
+
+EVEN_NOISE = Noise(least_spread=0.0, spread_ratio=0.3, drift_ratio=0.0)
+"""Of a device whose blocks lie evenly: intervals are then about half as wide as the blocks are apart."""
 
 TUNE_S, COMPILE_S, PROFILE_S, TRAIN_S = 8.0, 4.0, 2.0, 1.0
 """What each stage claims to have taken: powers of two, so that any sum tells which of them are in it."""
@@ -64,6 +68,7 @@ class Script:
         spread: relative half-width of the blocks about the latency.
         tuned_coverage, model_bytes, peak_memory_bytes: of its artifact.
         num_right: right answers on val, of `NUM_EXAMPLES`; one less on test.
+        num_right_long: after long training; None for five more.
         train_failure: why there is no score; None when there is one.
         onnx_failure: reason why it does not export; None when it does.
     """
@@ -76,6 +81,7 @@ class Script:
     model_bytes: int = 1 << 20
     peak_memory_bytes: int = 1 << 25
     num_right: int = 300
+    num_right_long: int | None = None
     train_failure: TrainFailure | None = None
     onnx_failure: str | None = None
 
@@ -190,13 +196,13 @@ class FakeWorkbench:
         return made_up_rehearsal()
 
     def train_apart(self, candidate: Candidate, recipe: Recipe, seed: int, folder: str) -> TrainResult | TrainFailure:
-        """As `train`, for an audit: five right answers more, in the same order."""
+        """As `train`, for an audit."""
         script = self._called("train apart", candidate)
         if script.train_failure is not None:
             return script.train_failure
-        return replace(
-            self._trained(candidate, self.folder / folder, script.num_right + 5), seed=seed, weights_path=None
-        )
+        num_right = script.num_right + 5 if script.num_right_long is None else script.num_right_long
+        trained = self._trained(candidate, self.folder / folder, num_right)
+        return replace(trained, seed=seed, score=replace(trained.score, seeds=(seed,)), weights_path=None)
 
     def score_shuffled(self, candidate: Candidate, weights: TrainedWeights) -> Shuffled | TrainFailure:
         """At chance, both; no call of a stage."""
@@ -296,13 +302,14 @@ def made_up_measurement(
         fingerprint=fingerprint,
         protocol=SEARCH,
         blocks=blocks,
-        **asdict(summarise(blocks, seed=0)),
+        **asdict(summarise(blocks, noise=EVEN_NOISE)),
         first_inference_ms=2 * latency_ms,
         peak_memory_bytes=peak_memory_bytes,
         parity_max_abs=1e-6,
         canary_drift=0.0,
         rejected_because=rejected_because,
         duration_s=PROFILE_S,
+        noise=EVEN_NOISE,
     )
 
 

@@ -35,7 +35,7 @@ def score_shuffled(
     """
     generator = np.random.default_rng(seed)
     labels = task.train.labels[generator.permutation(len(task.train))]
-    short = recipe.model_copy(update={"epochs": max(1, round(EPOCH_SHARE * recipe.epochs))})
+    short = recipe.model_copy(update={"epochs": max(1, round(EPOCH_SHARE * recipe.epochs)), "keep": "last"})
     dealt = replace(task, train=Split(inputs=task.train.inputs, labels=labels))
     trained = train(candidate, dealt, short, seed=seed, build=build)
     if isinstance(trained, TrainFailure):

@@ -21,8 +21,9 @@ from nas.training.evaluate import BuildModel, NonFiniteOutputs, build_from_space
 from nas.training.kinds import TaskKind, kind_of
 from nas.training.recipe import Recipe
 from nas.training.result import Rehearsal, ScoringProbe
+from nas.training.steps import learning_rate_at, parameter_groups, training_step
 from nas.training.task import Split, Task
-from nas.training.trainer import derived_seed, learning_rate_at, parameter_groups, reproducible, training_step
+from nas.training.trainer import derived_seed, reproducible
 from search_spaces.candidate import Candidate
 
 LEAST_STEPS = 5

@@ -12,7 +12,7 @@ TrainFailureKind = Literal["diverged", "out_of_memory", "bad_data", "storage", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochRecord:
-    """Telemetry of one epoch; the val value is for looking at, never for choosing an epoch.
+    """Telemetry of one epoch: the curve of held-out quality over steps.
 
     Attributes:
         step: steps done when the epoch ended.
@@ -33,10 +33,12 @@ class TrainResult:
 
     Attributes:
         candidate_id, seed: what was trained.
-        score: on val, with the weights after the last step (no epoch is picked by its val score).
+        score: on val, with the weights of `chosen_step`. Chosen by the same val, it flatters a little, as
+            the search's choice of a candidate does; the test score is the one to quote.
         untrained_score: on val, before the first step; a score not above it learnt nothing.
         history: one record an epoch.
         num_steps: optimiser steps in all.
+        chosen_step: after which step the weights are, the last one or the best on val (`Recipe.keep`).
         resumed_from_step: where an interrupted training went on; 0 when it ran in one go.
         duration_s: wall clock of training and val scoring, interrupted parts included.
         task_fingerprint: of the data it was trained on.
@@ -54,6 +56,7 @@ class TrainResult:
     task_fingerprint: str
     weights_path: str | None
     weights_sha256: str | None
+    chosen_step: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +15,11 @@ from torch import nn
 
 from nas.training import checkpoint
 from nas.training.evaluate import BuildModel, NonFiniteOutputs, build_from_space, score_val
-from nas.training.kinds import TaskKind, kind_of
+from nas.training.kinds import kind_of
 from nas.training.recipe import Recipe
 from nas.training.result import EpochRecord, TrainFailure, TrainResult
 from nas.training.score import HeldOutScore
+from nas.training.steps import batch_bounds, learning_rate_at, parameter_groups, training_step
 from nas.training.task import Task
 from search_spaces.candidate import Candidate
 
@@ -70,11 +69,14 @@ def train(
                 if loss is None:
                     return run.diverged(f"the loss was not finite at step {run.step} of {run.num_steps}")
                 score = score_val(run.model, task, seed=seed)
+                run.keep_if_best(score)
                 rate = learning_rate_at(run.step - 1, run.num_steps, recipe)
                 run.history.append(
                     EpochRecord(step=run.step, train_loss=loss, learning_rate=rate, val_value=score.value)
                 )
                 run.save()
+            if run.best is not None:
+                score = run.take_best()
             # None when the kill came after the last epoch's checkpoint.
             score = score or score_val(run.model, task, seed=seed)
         except NonFiniteOutputs as error:
@@ -82,46 +84,13 @@ def train(
         return run.finish(score)
 
 
-def learning_rate_at(step: int, num_steps: int, recipe: Recipe) -> float:
-    """Learning rate of step `step` (from 0): linear up to the peak, then half a cosine to zero.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Best:
+    """The weights with the best val score so far."""
 
-    >>> recipe = Recipe(learning_rate=1.0, warmup_share=0.2)
-    >>> [round(learning_rate_at(step, 10, recipe), 2) for step in (0, 1, 2, 6, 9)]
-    [0.5, 1.0, 1.0, 0.5, 0.04]
-    """
-    warmup = round(recipe.warmup_share * num_steps)
-    if step < warmup:
-        return recipe.learning_rate * (step + 1) / warmup
-    progress = (step - warmup) / (num_steps - warmup)
-    return recipe.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
-
-
-def batch_bounds(num_examples: int, batch_size: int) -> list[tuple[int, int]]:
-    """Start and end of each batch: sizes differ by at most one and are at least `batch_size`.
-
-    A last batch of one example would break batch norm; dropping it would waste data.
-
-    >>> batch_bounds(7, 3)
-    [(0, 4), (4, 7)]
-    >>> batch_bounds(2, 3)
-    [(0, 2)]
-    """
-    count = max(1, num_examples // batch_size)
-    edges = [math.ceil(num_examples * index / count) for index in range(count + 1)]
-    return list(pairwise(edges))
-
-
-def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Two groups for the optimiser: matrices and kernels decay, what is in effect a vector does not.
-
-    Norm weights, biases and per-channel scales (also those of shape 1 x C x 1 x 1) have at most one
-    axis longer than 1.
-    """
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    is_vector = [sum(size > 1 for size in parameter.shape) <= 1 for parameter in trained]
-    decayed = [parameter for parameter, vector in zip(trained, is_vector, strict=True) if not vector]
-    plain = [parameter for parameter, vector in zip(trained, is_vector, strict=True) if vector]
-    return [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.0}]
+    step: int
+    score: HeldOutScore
+    weights: dict[str, torch.Tensor]
 
 
 @dataclass(slots=True)
@@ -144,6 +113,7 @@ class _Run:
     earlier_s: float = 0.0
     untrained: HeldOutScore | None = None
     history: list[EpochRecord] = field(default_factory=list)
+    best: _Best | None = None
 
     @classmethod
     def begin(
@@ -180,6 +150,21 @@ class _Run:
     def duration_s(self) -> float:
         return self.earlier_s + time.monotonic() - self.started_s
 
+    def keep_if_best(self, score: HeldOutScore) -> None:
+        """Copies the weights when their score is better than any before; of equal ones the earlier stays."""
+        if self.recipe.keep == "last":
+            return
+        sign = 1.0 if self.task.direction == "maximize" else -1.0
+        if self.best is None or sign * score.value > sign * self.best.score.value:
+            weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+            self.best = _Best(step=self.step, score=score, weights=weights)
+
+    def take_best(self) -> HeldOutScore:
+        """Puts the best weights into the network."""
+        assert self.best is not None
+        self.model.load_state_dict(self.best.weights)
+        return self.best.score
+
     def save(self) -> None:
         """Keeps the state after an epoch.
 
@@ -196,6 +181,10 @@ class _Run:
             "untrained": asdict(self.untrained),
             "duration_s": self.duration_s(),
         }
+        if self.best is not None:
+            state["best"] = {
+                "step": self.best.step, "score": asdict(self.best.score), "weights": self.best.weights
+            }  # fmt: skip
         checkpoint.save_checkpoint(self.out_dir, step=self.step, identity=self.identity, state=state)
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -205,6 +194,9 @@ class _Run:
         self.history = [EpochRecord(**record) for record in state["history"]]
         self.untrained = HeldOutScore(**state["untrained"])
         self.earlier_s = state["duration_s"]
+        if "best" in state:
+            best = state["best"]
+            self.best = _Best(step=best["step"], score=HeldOutScore(**best["score"]), weights=best["weights"])
         self.step = self.resumed_from_step = state["step"]
 
     def finish(self, score: HeldOutScore) -> TrainResult:
@@ -222,6 +214,7 @@ class _Run:
             untrained_score=self.untrained,
             history=tuple(self.history),
             num_steps=self.num_steps,
+            chosen_step=self.num_steps if self.best is None else self.best.step,
             resumed_from_step=self.resumed_from_step,
             duration_s=self.duration_s(),
             task_fingerprint=self.fingerprint,
@@ -259,34 +252,6 @@ def _train_epoch(run: _Run, on_step: OnStep | None) -> float | None:
         if on_step is not None:
             on_step(run.step, run.num_steps)
     return total / len(split)
-
-
-def training_step(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    kind: TaskKind,
-    inputs: torch.Tensor,
-    labels: torch.Tensor,
-    recipe: Recipe,
-    rate: float,
-) -> tuple[float, torch.Tensor] | None:
-    """One step of the optimiser, in a training and in its rehearsal alike.
-
-    Returns:
-        Loss and outputs before the step; None when the loss is not finite, and no step was made.
-    """
-    outputs = model(inputs)
-    loss = kind.loss(outputs, labels, recipe)
-    loss_value = float(loss.detach())
-    if not math.isfinite(loss_value):
-        return None
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    optimizer.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
-    nn.utils.clip_grad_norm_(model.parameters(), recipe.clip_norm)
-    optimizer.step()
-    return loss_value, outputs.detach()
 
 
 @contextmanager

@@ -53,6 +53,12 @@ RUNTIMES: dict[str, str] = {
 PACKAGES: dict[str, tuple[str, ...]] = {"tvm": ("apache-tvm", "apache-tvm-ffi"), "onnxruntime": ("onnxruntime",)}
 """Distributions whose versions are part of a device's fingerprint."""
 
+LIBRARIES: dict[str, str] = {
+    "tvm": "lib/libtvm_runtime.so",
+    "onnxruntime": "capi/onnxruntime_pybind11_state*.so",
+}
+"""Import package -> pattern of the shared library whose content is part of a device's fingerprint."""
+
 
 def find_runtime(name: str, runtimes: Mapping[str, str] = RUNTIMES) -> str:
     """Where the runtime's class is; an unknown name lists the known ones.

@@ -117,6 +117,20 @@ def write_much(job: Mapping[str, Any], seal: Seal) -> dict[str, Any]:
             stream.write(bytes(1 << 16))
 
 
+def write_many(job: Mapping[str, Any], seal: Seal) -> dict[str, Any]:
+    seal()
+    number = 0
+    while True:
+        number += 1
+        Path(f"file-{number}").write_bytes(bytes(1 << 19))
+
+
+def make_threads(job: Mapping[str, Any], seal: Seal) -> dict[str, Any]:
+    seal()
+    while True:
+        threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+
+
 def connect(job: Mapping[str, Any], seal: Seal) -> dict[str, Any]:
     seal()
     try:

@@ -78,6 +78,19 @@ def test_an_edited_measurement_is_measured_again(
     assert len(device.calls) == 2
 
 
+def test_a_measurement_of_another_device_is_no_evidence_whatever_its_file_is_called(
+    artifact: Artifact, device: FakeProfiler, tmp_path: Path
+) -> None:
+    cached = CachingProfiler(device, tmp_path / "cache")
+    cached.measure(artifact, SEARCH)
+    (path,) = (tmp_path / "cache").iterdir()
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"fingerprint": "0123456789abcdef"}))
+    seen = cached.measure(artifact, SEARCH)
+    assert isinstance(seen, Measurement) and seen.fingerprint == device.device().fingerprint
+    assert len(device.calls) == 2
+
+
 @pytest.mark.parametrize(
     "change", [{"files": None}, {"files": ["a"]}, {"inputs": [1]}, {"inputs": None}, {"format": 9}]
 )

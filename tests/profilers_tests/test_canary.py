@@ -2,7 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from profilers.canary import Canaries, CanaryHistory, CanaryReading, drift_cause, quiet_level, worst_drift
+from profilers.canary import (
+    Canaries,
+    CanaryBaseline,
+    CanaryHistory,
+    CanaryReading,
+    drift_cause,
+    quiet_level,
+    worst_drift,
+)
 
 
 def reading(compute: float = 1.0, bandwidth: float = 1.0) -> CanaryReading:
@@ -10,6 +18,7 @@ def reading(compute: float = 1.0, bandwidth: float = 1.0) -> CanaryReading:
 
 
 QUIET = reading()
+BASELINE = CanaryBaseline(compute_ms=1.0, bandwidth_ms=1.0)
 
 
 def test_canaries_take_time() -> None:
@@ -24,13 +33,13 @@ def test_canaries_take_time() -> None:
 def test_a_canary_that_slows_names_itself_and_a_faster_one_is_no_cause(
     compute: float, bandwidth: float, word: str | None
 ) -> None:
-    cause = drift_cause([QUIET, reading(compute, bandwidth)], QUIET)
+    cause = drift_cause([reading(compute, bandwidth)] * 2, BASELINE)
     assert cause is None if word is None else cause is not None and word in cause
 
 
 def test_drift_is_the_worst_slowdown() -> None:
-    assert worst_drift([reading(1.1), reading(1.0, 1.3)], QUIET) == pytest.approx(0.3)
-    assert worst_drift([reading(0.5, 0.5)], QUIET) == 0.0
+    assert worst_drift([reading(1.1), reading(1.0, 1.3)], BASELINE) == pytest.approx(0.3)
+    assert worst_drift([reading(0.5, 0.5)], BASELINE) == 0.0
 
 
 def test_a_disturbed_minority_does_not_move_the_quiet_level() -> None:
@@ -39,7 +48,7 @@ def test_a_disturbed_minority_does_not_move_the_quiet_level() -> None:
 
 def test_a_disturbance_that_lasts_a_whole_run_is_seen_against_the_runs_before() -> None:
     history = CanaryHistory()
-    assert history.baseline([QUIET] * 4) == QUIET
+    assert history.baseline([QUIET] * 4) == BASELINE
     assert drift_cause([reading(1.0, 1.9)], history.baseline([reading(1.0, 1.9)] * 4)) is not None
 
 
@@ -50,3 +59,32 @@ def test_a_lasting_change_becomes_the_baseline_in_the_end() -> None:
     warm = [reading(1.2)] * 4
     refused = sum(drift_cause(warm, history.baseline(warm)) is not None for _ in range(20))
     assert 2 <= refused <= 9
+
+
+def test_the_canary_further_beyond_what_is_allowed_is_named() -> None:
+    cause = drift_cause([reading(1.05, 1.9)], BASELINE)
+    assert cause is not None and cause.startswith("bandwidth canary 90.0% slower")
+
+
+def test_a_canary_that_is_noisy_by_itself_may_drift_by_its_own_noise_and_not_by_more() -> None:
+    history = CanaryHistory()
+    noisy = [reading(1.0, value) for value in (0.9, 1.0, 1.1, 0.85, 1.0, 1.15, 1.0)]
+    for _ in range(3):
+        baseline = history.baseline(noisy)
+    assert 0.3 < baseline.bandwidth_allowed < 1.0
+    assert baseline.compute_allowed == BASELINE.compute_allowed
+    assert drift_cause([reading(1.0, 1.2)], baseline) is None
+    assert drift_cause([reading(1.0, 2.0)], baseline) is not None
+
+
+def test_a_history_goes_on_where_an_earlier_one_stopped() -> None:
+    history = CanaryHistory()
+    history.baseline([QUIET] * 4)
+    slow = [reading(1.0, 1.9)] * 4
+    assert drift_cause(slow, CanaryHistory(history.levels).baseline(slow)) is not None
+    assert drift_cause(slow, CanaryHistory().baseline(slow)) is None
+
+
+def test_one_slow_reading_beside_a_good_one_is_no_cause() -> None:
+    assert drift_cause([QUIET, reading(9.0, 9.0)], BASELINE) is None
+    assert drift_cause([reading(9.0, 9.0), QUIET], BASELINE) is None

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from profilers import host
+from profilers import device, host
 from profilers.device import differences, local_device
 from profilers.errors import ProfilerError
-from profilers.host import choose_cores, processor_of, target_string
+from profilers.host import choose_cores, power_source, processor_of, target_string
 
 
 def test_this_machine_has_one_fingerprint_whatever_it_is_called() -> None:
@@ -33,7 +33,7 @@ def test_differences_name_what_changed_and_agree_with_the_fingerprint() -> None:
     ours = local_device(1)
     assert differences(ours, replace(ours, id="x")) == []
     theirs = replace(ours, cores=(99,), runtimes=(("onnxruntime", "0.1"),), facts=(*ours.facts, ("zeal", "much")))
-    lines = differences(ours, theirs)
+    lines = [line for line in differences(ours, theirs) if "/" not in line.split(":")[0]]
     assert [line.split(":")[0] for line in lines] == ["cores", "apache-tvm", "apache-tvm-ffi", "onnxruntime", "zeal"]
     assert "'0.1' there" in lines[3] and "'nothing' here, 'much' there" in lines[4]
     assert ours.fingerprint != theirs.fingerprint
@@ -90,3 +90,33 @@ def test_cores_are_fast_ones_of_their_own_and_core_0_last(tmp_path: Path, monkey
 def test_the_processor_is_read() -> None:
     core = min(os.sched_getaffinity(0))
     assert processor_of(core)["processor"] == str(core)
+
+
+def test_a_library_that_was_exchanged_is_another_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = dict(local_device(1).runtimes)
+    assert any(name.startswith("onnxruntime/") for name in names) and "tvm/libtvm_runtime.so" in names
+    (tmp_path / "made_up_runtime").mkdir()
+    library = tmp_path / "made_up_runtime" / "core.so"
+    library.write_bytes(b"one build")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(device, "LIBRARIES", {"made_up_runtime": "*.so"})
+    before = local_device(1)
+    assert local_device(1).fingerprint == before.fingerprint
+    library.write_bytes(b"another build")
+    assert [line.partition(":")[0] for line in differences(before, local_device(1))] == ["made_up_runtime/core.so"]
+
+
+@pytest.mark.parametrize(
+    ("supplies", "source"),
+    [({}, None), ({"BAT0": ("Battery", "")}, "battery"), ({"AC": ("Mains", "1"), "BAT0": ("Battery", "")}, "mains"),
+     ({"AC": ("Mains", "0"), "BAT0": ("Battery", "")}, "battery")],
+)  # fmt: skip
+def test_the_power_source_is_part_of_a_device(
+    tmp_path: Path, supplies: dict[str, tuple[str, str]], source: str | None
+) -> None:
+    for name, (kind, online) in supplies.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "type").write_text(f"{kind}\n")
+        if online:
+            (tmp_path / name / "online").write_text(f"{online}\n")
+    assert power_source(tmp_path) == source

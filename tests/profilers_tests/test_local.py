@@ -14,10 +14,13 @@ from profilers import local
 from profilers.artifact import Artifact, hash_file
 from profilers.canary import CanaryHistory
 from profilers.device import DeviceSpec
+from profilers.enrolment import EnrolmentStore
 from profilers.errors import ProfileFailure
-from profilers.local import Gathered, LocalProfiler, judge
+from profilers.judge import Gathered, judge
+from profilers.local import LocalProfiler
 from profilers.lock import device_lock
 from profilers.measurement import SEARCH, Measurement, MeasureProtocol
+from profilers.noise import UNKNOWN_NOISE
 from profilers.profiler import Profiler
 from profilers.runtimes.runtime import RUNTIMES
 from profilers.statistics import compare
@@ -79,6 +82,24 @@ class TestLocalProfilerWithOnnxRuntime(RealContract):
     @pytest.fixture
     def artifact(self, onnx_artifact: Artifact) -> Artifact:
         return onnx_artifact
+
+
+class TestLocalProfilerWithARuntimeThatAUserWrote(RealContract):
+    """A third runtime is a class of a few lines and a name; it keeps every promise of the others."""
+
+    @pytest.fixture
+    def profiler(self, make_profiler: Make, remembering: Remembering) -> Profiler:
+        remembering.inner = make_profiler(runtimes={**RUNTIMES, "copy": f"{NAUGHTY}:CopyRuntime"})
+        return remembering
+
+    @pytest.fixture
+    def artifact(self, onnx_artifact: Artifact) -> Artifact:
+        x = np.ones((1, 64), np.float32)
+        np.savez(onnx_artifact.folder / "parity.npz", input_0=x, output_0=x)
+        files = tuple((name, hash_file(onnx_artifact.folder / name)) for name, _ in onnx_artifact.files)
+        artifact = replace(onnx_artifact, runtime="copy", files=files)
+        artifact.save()
+        return artifact
 
 
 def failure_of(profiler: LocalProfiler, artifact: Artifact, protocol: MeasureProtocol) -> ProfileFailure:
@@ -152,18 +173,6 @@ def test_a_file_that_is_no_model_is_a_crash_that_says_so(
     assert failure.kind == "crashed" and "model.onnx" in failure.reason
 
 
-def test_a_third_runtime_is_a_name_and_a_class(
-    make_profiler: Make, quick: MeasureProtocol, onnx_artifact: Artifact
-) -> None:
-    copying = {**RUNTIMES, "copy": f"{NAUGHTY}:CopyRuntime"}
-    x = np.ones((1, 64), np.float32)
-    np.savez(onnx_artifact.folder / "parity.npz", input_0=x, output_0=x)
-    files = tuple((name, hash_file(onnx_artifact.folder / name)) for name, _ in onnx_artifact.files)
-    artifact = replace(onnx_artifact, runtime="copy", files=files)
-    artifact.save()
-    assert isinstance(make_profiler(runtimes=copying).measure(artifact, quick), Measurement)
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -212,6 +221,7 @@ def answer(
         "first_inference_ms": 9.0,
         "peak_memory_bytes": 1000,
         "parity_max_abs": 0.0,
+        "power_mw": None,
         "sandbox": "none",
         "started_s": 0.1,
         **more,
@@ -243,7 +253,7 @@ def judged(*answers: dict[str, Any], history: CanaryHistory | None = None) -> Me
         folder=Path("nowhere"), candidate_id="c", phase="infer", runtime="tvm", target="any", precision="float32",
         num_threads=1, inputs=(), outputs=(), files=(), tuned_coverage=1.0, model_bytes=1,
     )  # fmt: skip
-    seen = judge(gathered, artifact, FAKE_DEVICE, SEARCH, history or CanaryHistory(), [], 1.0)
+    seen = judge(gathered, artifact, FAKE_DEVICE, SEARCH, history or CanaryHistory(), UNKNOWN_NOISE, [], 1.0)
     assert isinstance(seen, Measurement)
     return seen
 
@@ -271,12 +281,18 @@ def test_one_disturbed_block_is_left_out_and_does_not_reject() -> None:
     assert seen.blocks[8].latencies_ms == (8.0, 8.0, 8.0)
 
 
-def test_a_canary_drops_the_blocks_on_both_sides_of_it() -> None:
-    seen = judged(answer(*STEADY, canary={3: 1.2}), answer(*STEADY))
+def test_a_block_is_dropped_when_a_canary_was_slow_before_and_after_it() -> None:
+    seen = judged(answer(*STEADY, canary={2: 1.2, 3: 1.3, 5: 1.9}), answer(*STEADY))
     dropped = [index for index, block in enumerate(seen.blocks) if block.dropped_because is not None]
-    assert dropped == [2, 3]
+    assert dropped == [2]
     assert "compute canary 20.0% slower" in str(seen.blocks[2].dropped_because)
     assert seen.rejected_because is None
+
+
+def test_energy_is_the_power_for_as_long_as_an_inference_takes_and_absent_without_a_meter() -> None:
+    assert judged(answer(*STEADY), answer(*STEADY)).energy_mj is None
+    seen = judged(answer(*STEADY, power_mw=15_000.0), answer(*STEADY, power_mw=15_200.0))
+    assert seen.energy_mj == pytest.approx(15.1)
 
 
 def test_a_canary_slow_throughout_is_seen_against_earlier_runs() -> None:
@@ -312,16 +328,40 @@ def test_a_rejected_run_is_repeated_once(
     assert children.answers == []
 
 
-def test_a_profiler_remembers_how_fast_its_canaries_were(
+def test_how_fast_the_canaries_were_is_remembered_also_by_the_next_profiler(
     make_profiler: Make, monkeypatch: pytest.MonkeyPatch, onnx_artifact: Artifact
 ) -> None:
     quiet, slow = answer(*STEADY), answer(*STEADY, canary=dict.fromkeys(range(7), 1.3))
     monkeypatch.setattr(local, "run_child", Children(*[quiet] * 6, then=slow))
-    profiler = make_profiler()
-    seen = [profiler.measure(onnx_artifact, SEARCH) for _ in range(4)]
+    seen = [make_profiler().measure(onnx_artifact, SEARCH) for _ in range(4)]
     reasons = [each.rejected_because for each in seen if isinstance(each, Measurement)]
     assert reasons[:3] == [None] * 3
     assert reasons[3] is not None and "compute canary 30.0% slower" in reasons[3]
+
+
+def test_a_profiler_that_does_not_learn_leaves_the_baseline_alone(
+    make_profiler: Make, monkeypatch: pytest.MonkeyPatch, onnx_artifact: Artifact
+) -> None:
+    quiet, slow = answer(*STEADY), answer(*STEADY, canary=dict.fromkeys(range(7), 1.3))
+    monkeypatch.setattr(local, "run_child", Children(*[quiet] * 2, then=slow))
+    make_profiler().measure(onnx_artifact, SEARCH)
+    probing = make_profiler(learns=False, retries=False)
+    seen = [probing.measure(onnx_artifact, SEARCH) for _ in range(12)]
+    assert all(isinstance(each, Measurement) and each.rejected_because is not None for each in seen)
+
+
+def test_an_enrolled_floor_widens_every_interval_after_it(
+    make_profiler: Make, monkeypatch: pytest.MonkeyPatch, onnx_artifact: Artifact, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(local, "run_child", Children(then=answer(*STEADY)))
+    profiler = make_profiler()
+    before = profiler.measure(onnx_artifact, SEARCH)
+    store = EnrolmentStore(tmp_path / "state" / "devices")
+    known = store.load(profiler.device())
+    store.save(replace(known, noise=replace(known.noise, floor=0.05)))
+    after = profiler.measure(onnx_artifact, SEARCH)
+    assert isinstance(before, Measurement) and isinstance(after, Measurement)
+    assert before.half_width < 0.02 < 0.05 <= after.half_width
 
 
 def test_processes_are_added_until_the_interval_is_narrow(
@@ -360,11 +400,11 @@ def test_interleaved_artifacts_take_turns_and_one_that_fails_does_not_stop_the_o
 ) -> None:
     other = replace(onnx_artifact, folder=tmp_path / "other")
     slower = answer(*(value * 1.2 for value in STEADY))
-    children = Children(answer(*STEADY), slower, answer(*STEADY), slower)
+    children = Children(answer(*STEADY), slower, slower, answer(*STEADY))
     first, second = run_with(children, make_profiler, monkeypatch, onnx_artifact, other)
-    assert children.asked == ["onnx_artifact", "other"] * 2
+    assert children.asked == ["onnx_artifact", "other", "other", "onnx_artifact"]
     assert isinstance(first, Measurement) and isinstance(second, Measurement)
-    assert compare(first.blocks, second.blocks, noise_floor=0.01).verdict == "faster"
+    assert compare(first.blocks, second.blocks).verdict == "faster"
     failure = ProfileFailure(kind="timeout", reason="hung")
     children = Children(answer(*STEADY), failure, answer(*STEADY))
     first, second = run_with(children, make_profiler, monkeypatch, onnx_artifact, other)

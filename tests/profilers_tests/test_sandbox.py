@@ -58,12 +58,27 @@ def nothing_is_left_and_the_next_job_works() -> Iterator[None]:
         ("fork", ROOM, "limits", "another process"),
         ("execute", ROOM, "limits", "another process"),
         ("write_much", ROOM, "limits", "1048576 bytes"),
+        ("write_many", Limits(disk_bytes=8 << 20, file_bytes=1 << 20), "limits", "8388608 bytes or 10000 files"),
     ],
 )
 def test_a_child_that_misbehaves_is_a_typed_failure(name: str, limits: Limits, kind: str, words: str) -> None:
     failure = run(name, limits)
     assert isinstance(failure, ProfileFailure), failure
     assert (failure.kind, words in failure.reason) == (kind, True), failure
+
+
+def test_endless_threads_end_as_a_failure() -> None:
+    failure = run("make_threads", Limits(wall_s=10.0, memory_bytes=256 << 20))
+    assert isinstance(failure, ProfileFailure)
+    assert failure.kind in {"crashed", "out_of_memory", "limits", "timeout"}, failure
+
+
+@pytest.mark.parametrize("name", ["loop", "stop_itself", "fork", "write_many", "eat_memory", "make_threads"])
+def test_a_child_is_gone_within_its_limit_and_two_seconds(name: str) -> None:
+    started = time.monotonic()
+    failure = run(name, Limits(wall_s=2.0, cpu_s=60.0, memory_bytes=256 << 20, disk_bytes=8 << 20))
+    assert isinstance(failure, ProfileFailure)
+    assert time.monotonic() - started < 2.0 + 2.0
 
 
 def test_what_a_child_prints_is_not_its_answer() -> None:

@@ -67,3 +67,12 @@ def scheduled(workload: tvm.IRModule, proposal: Proposal) -> tvm.s_tir.Schedule 
     except ScheduleError:
         return None
     return schedule if meta_schedule.postproc.RewriteLayout().apply(schedule) else None
+
+
+def first_schedule(workload: tvm.IRModule, target: tvm.target.Target) -> tvm.s_tir.Schedule | None:
+    """The most promising schedule that can be made; None where no family fits, or none of its schedules."""
+    for proposal in proposals(workload, target):
+        schedule = scheduled(workload, proposal)
+        if schedule is not None:
+            return schedule
+    return None

@@ -115,7 +115,7 @@ def test_the_manifest_of_a_finished_study_is_complete(machine: FakeMachine, tmp_
     assert set(manifest) == {
         "identity", "config", "device", "task", "versions", "git", "command", "data_findings", "started_at",
         "budgets", "budget_note", "ended_at", "ended_because", "published", "blocked_because", "test_opened_at",
-        "failures_accepted", "seeds", "front",
+        "failures_accepted", "seeds", "front", "screening",
     }  # fmt: skip
     assert manifest["published"] is True
     assert manifest["ended_because"] == "all 3 trials are done"

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from nas.cli.tune_progress import kernel_line
-from nas.compile.database import TuningDatabase
+from nas.compile.database import TuningDatabase, TuningDatabaseError
 from nas.compile.kernels import KernelTask
 from nas.compile.space_kernels import SpaceKernel
 from nas.compile.tune_space import TunedKernel
+from nas.compile.tvm import TvmCompiler
 from profilers.device import local_device
 from tests.nas_tests.cli.fake_machine import FakeMachine
 from tests.nas_tests.compile.test_records_file import make_record
@@ -64,6 +65,32 @@ def test_records_are_exported_and_imported_without_tuning(
     taken = json.loads(machine.nas("tune", "--import", path, "--json").out)
     assert taken["import"] == {"file": str(path), "records": 3, "taken": 3}
     assert taken["database"] != str(database.path)
+
+
+def test_an_interrupt_before_the_first_kernel_is_one_line_and_130(
+    machine: FakeMachine, database: TuningDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TvmCompiler, "plan", interrupted)
+    said = machine.nas("tune", "--trials", "1")
+    assert (said.code, said.out) == (130, "")
+    assert "Run the same command again" in said.err
+
+
+def test_a_full_disk_at_the_end_costs_nothing_that_was_done(
+    machine: FakeMachine, database: TuningDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.put(make_record(1))
+
+    def full(self: TuningDatabase) -> None:
+        raise TuningDatabaseError("disk is full")
+
+    monkeypatch.setattr(TuningDatabase, "compact", full)
+    said = machine.nas("tune", "--export", tmp_path / "records", "--json")
+    assert said.code == 2 and "disk is full" in said.err
+    assert json.loads(said.out)["export"]["records"] == 1
 
 
 def test_exporting_nothing_is_one_line(machine: FakeMachine, database: TuningDatabase, tmp_path: Path) -> None:

@@ -40,12 +40,12 @@ class _Plan:
     def __init__(self, main: Any, inputs: list[NDArray[np.float32]]) -> None:
         self.tensors = list(inputs)
         self.calls: list[tuple[str, list[int]]] = []
-        # Relax variables compare by structure: by name here.
-        self._places: dict[str, list[int]] = {_name(v): [i] for i, v in enumerate(main.params)}
+        # By identity: `==` of variables builds an expression, and two may have one name.
+        self._places: dict[int, list[int]] = {_identity(v): [i] for i, v in enumerate(main.params)}
         for block in main.body.blocks:
             for binding in block.bindings:
-                self._places[_name(binding.var)] = self._value(binding.value)
-        (self.answer,) = self._places[_name(main.body.body)]
+                self._places[_identity(binding.var)] = self._value(binding.value)
+        (self.answer,) = self._places[_identity(main.body.body)]
 
     def write(self, folder: Path) -> None:
         lines = [f"{len(self.tensors)} {len(self.calls)}"]
@@ -58,8 +58,10 @@ class _Plan:
     def _value(self, value: Any) -> list[int]:
         from tvm import relax
 
+        if not isinstance(value, relax.TupleGetItem) and not hasattr(value, "op"):
+            return self._argument(value)
         if isinstance(value, relax.TupleGetItem):
-            return [self._places[_name(value.tuple_value)][value.index]]
+            return [self._places[_identity(value.tuple_value)][value.index]]
         name = value.args[0].name_hint if value.op.name == "relax.call_tir" else str(value.args[0].global_symbol)
         arguments = [place for argument in value.args[1].fields for place in self._argument(argument)]
         outputs = value.ty_args[0]
@@ -74,11 +76,13 @@ class _Plan:
     def _argument(self, argument: Any) -> list[int]:
         import tvm
 
+        if isinstance(argument, tvm.relax.Tuple):
+            return [place for field in argument.fields for place in self._argument(field)]
         if isinstance(argument, tvm.ir.GenericConst):
             self.tensors.append(argument.value.numpy())
             return [len(self.tensors) - 1]
-        return self._places[_name(argument)]
+        return self._places[_identity(argument)]
 
 
-def _name(variable: Any) -> str:
-    return str(variable.name)
+def _identity(variable: Any) -> int:
+    return hash(variable)

@@ -323,3 +323,16 @@ def begin_trial_and_die(job: TuningJob) -> TuningResult:
     with journal.open("a") as log:
         log.write(f"\n[{len(read_journal(journal))}, null, null]\n")
     os._exit(9)
+
+
+def kernels_without_a_schedule(request: CompileRequest) -> list[str]:
+    """Names of the kernels that a build without any tuning record leaves as plain loops."""
+    from tvm.s_tir import meta_schedule
+
+    from nas.compile.compile_worker import _database, _lower, _target
+
+    target = _target(request.target)
+    module = _lower(request).module
+    database = _database(module, target, {})
+    tasks = meta_schedule.relax_integration.extract_tasks(module, target)
+    return [task.task_name for task in tasks if not database.has_workload(task.dispatched[0])]

@@ -68,7 +68,8 @@ def test_a_network_compiled_for_another_device_gives_torchs_answer_under_emulati
     request = CompileRequest(
         candidate_json=SHALLOW.canonical_json(), phase="infer", weights=None, seed=0, target=target.device(1).target
     )
-    in_compile_worker(cross_jobs.build_and_plan, request, str(tmp_path))
+    built = in_compile_worker(cross_jobs.build_and_plan, request, str(tmp_path))
+    assert built.unusable == ()
     assert _MACHINES[target.triple] in run("readelf", "-h", str(tmp_path / "model.so"))
     driver = tmp_path / "run_network"
     source = Path(__file__).with_name("run_network.c")

@@ -58,3 +58,9 @@ def test_a_schedule_that_tvm_cannot_read_is_left_out(
 
 def record(key: str, trace: str) -> KernelRecord:
     return KernelRecord(key=key, name="n", trace_json=trace, latency_s=1.0, num_trials=1, num_failed=0)
+
+
+def test_a_kernel_without_a_record_gets_the_most_promising_schedule(
+    in_compile_worker: InWorker, make_request: Callable[..., CompileRequest]
+) -> None:
+    assert in_compile_worker(jobs.kernels_without_a_schedule, make_request(SHALLOW)) == []

@@ -101,7 +101,8 @@ def test_references_come_first_and_once(tmp_path: Path) -> None:
     run(config, script=plausible)
     done = run(configure(tmp_path / "study", trials=6), script=plausible)
     names = [trial.user_attrs.get("reference") for trial in optuna_trials(done)]
-    assert names == ["reference", "convolution_only", "attention_heavy", None, None, None]
+    assert names[:3] == ["reference", "convolution_only", "attention_heavy"]
+    assert not any(names[3:])
     assert tuple(record.candidate for record in done.records[:3]) == SMALL_REFERENCES[:3]
 
 
@@ -114,15 +115,33 @@ def test_a_duplicate_reuses_the_known_result_at_no_cost_and_names_the_trial(tmp_
     )
     first = run(configure(tmp_path / "study", trials=3), script=script)
     queue(first, "convolution_only", "reference", "reference")
-    again = run(configure(tmp_path / "study", trials=6), script=script)
-    assert again.bench.calls == []
-    over, scored, twice = again.records[3:]
+    again = run(configure(tmp_path / "study", trials=4), script=script)
+    over, scored, twice = again.records[3:6]
+    assert {candidate_id for _, candidate_id in again.bench.calls} == {again.records[-1].candidate.candidate_id}
     assert (over.duplicate_of, scored.duplicate_of, twice.duplicate_of) == (1, 0, 0)
     assert (over.outcome, over.cost, over.error) == (Outcome.OVER_BUDGET, first.records[1].cost, first.records[1].error)
     assert (scored.outcome, scored.score) == (Outcome.SCORED, first.records[0].score)
     assert over.seconds == scored.seconds == ()
     states = [trial.state for trial in optuna_trials(again)]
-    assert states[3:] == [TrialState.PRUNED, TrialState.COMPLETE, TrialState.COMPLETE]
+    assert states[3:6] == [TrialState.PRUNED, TrialState.COMPLETE, TrialState.COMPLETE]
+
+
+def test_a_repeated_proposal_does_not_count_as_a_trial(tmp_path: Path) -> None:
+    first = run(configure(tmp_path / "study", trials=3), script=plausible)
+    queue(first, "reference", "reference")
+    again = run(configure(tmp_path / "study", trials=5), script=plausible)
+    new = [record for record in again.records if record.duplicate_of is None]
+    assert (len(new), again.ended_because) == (5, "all 5 trials are done")
+    assert len(again.records) >= 7
+
+
+@pytest.mark.parametrize("sampler", ["budget", "random"])
+def test_a_search_ends_when_its_space_has_nothing_new(tmp_path: Path, sampler: str) -> None:
+    done = run(configure(tmp_path / "study", trials=99, sampler=sampler), script=plausible)
+    tried = [record.candidate.candidate_id for record in done.records if record.duplicate_of is None]
+    assert len(tried) == len(set(tried)) == SMALL.num_candidates() or sampler == "random"
+    assert done.ended_because is not None
+    assert "proposals were known already" in done.ended_because
 
 
 def test_a_failure_of_the_infrastructure_is_tried_again(tmp_path: Path) -> None:
@@ -131,8 +150,8 @@ def test_a_failure_of_the_infrastructure_is_tried_again(tmp_path: Path) -> None:
     assert first.records[0].outcome is Outcome.COMPILE_FAILED
     queue(first, "reference", "reference")
     again = run(configure(tmp_path / "study", trials=5), script=script_of(Script()))
-    assert [record.outcome for record in again.records[3:]] == [Outcome.SCORED, Outcome.SCORED]
-    assert [record.duplicate_of for record in again.records[3:]] == [None, 3]
+    assert [record.outcome for record in again.records[3:5]] == [Outcome.SCORED, Outcome.SCORED]
+    assert [record.duplicate_of for record in again.records[3:5]] == [None, 3]
     assert again.bench.num_calls("train", REFERENCE.candidate_id) == 1
 
 
@@ -162,6 +181,15 @@ def test_no_trial_starts_after_the_minutes_are_over(tmp_path: Path, monkeypatch:
     assert (done.ended_because, len(done.records)) == ("1 minutes are over", 3)
     monkeypatch.undo()
     assert len(run(configure(tmp_path / "study", trials=9)).records) == 9
+
+
+def test_a_search_ends_when_little_gain_is_expected_and_says_so(tmp_path: Path) -> None:
+    settings = {"trials": 60, "sampler": "budget", "budgets": ["infer=50ms"]}
+    done = run(configure(tmp_path / "study", **settings, min_gain=0.9), script=plausible)
+    assert done.ended_because == "the expected gain was below 0.9 of the hypervolume 3 times in a row"
+    assert len(done.records) < 60
+    more = run(configure(tmp_path / "study", **{**settings, "trials": len(done.records) + 2}), script=plausible)
+    assert more.ended_because == f"all {len(done.records) + 2} trials are done", "the threshold may change"
 
 
 # The budget that is there when none was given
@@ -278,7 +306,7 @@ KILLS = [
 """(place, which time a process passes it): at every place once, and several times within a proposal."""
 
 
-@pytest.mark.parametrize("sampler", ["random", "tpe", *SLOW])
+@pytest.mark.parametrize("sampler", ["budget", "random", "tpe", *SLOW])
 def test_a_study_killed_at_every_place_equals_an_uninterrupted_one(
     tmp_path: Path, uninterrupted: Callable[..., Run], sampler: str
 ) -> None:
@@ -302,7 +330,7 @@ def test_a_study_killed_at_odd_instants_equals_an_uninterrupted_one(
 # Samplers
 
 
-@pytest.mark.parametrize("sampler", ["random", "tpe", "nsga2", pytest.param("gp", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sampler", ["budget", "random", "tpe", "nsga2", pytest.param("gp", marks=pytest.mark.slow)])
 def test_every_sampler_proposes_the_same_in_every_process(tmp_path: Path, sampler: str) -> None:
     """In this one, where warnings are errors, and in one whose hashes of text come out otherwise."""
     config = configure(tmp_path / "here", sampler=sampler, budgets=["infer=12ms"], trials=10)

@@ -1,0 +1,111 @@
+"""`nas calibrate`: makes a cost model of a space on this device, and says how good it is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nas.cli.spaces import parse_image
+
+if TYPE_CHECKING:
+    from nas.search.calibration import CalibrationResult
+    from search_spaces.space import SearchSpace
+
+
+def calibrate(
+    space: Annotated[str, typer.Option(help="Search space; `nas spaces` lists them.")] = "conv_attention",
+    device: Annotated[str, typer.Option(help="Name of the device; this machine is `local`.")] = "local",
+    samples: Annotated[int, typer.Option(help="Candidates to measure for the fit, 8 at least.")] = 50,
+    tests: Annotated[int, typer.Option(min=0, help="Random candidates to measure as a test.")] = 20,
+    size: Annotated[str, typer.Option("--input", help="Image as CHANNELSxHEIGHTxWIDTH.")] = "1x8x8",
+    classes: Annotated[int, typer.Option(help="Classes of the task.")] = 10,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of one inference.")] = 1,
+    tuning_trials: Annotated[int, typer.Option(min=0, help="Schedules tried for each new kernel.")] = 16,
+    seed: Annotated[int, typer.Option(min=0, help="Which candidates are drawn.")] = 0,
+    plot: Annotated[Path | None, typer.Option(help="Write predicted against measured (PNG).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Measure informative candidates and fit a cost model that searches on this device then use.
+
+    The same command goes on where it was stopped: measurements and kernels are kept.
+    """
+    from nas.cli.terminal import Terminal
+    from nas.search import calibration
+    from profilers.cost_model.model import MIN_SAMPLES
+    from profilers.cost_model.store import save
+    from profilers.lock import state_folder
+    from search_spaces.candidate import BlockSpec
+    from search_spaces.registry import make_space
+    from search_spaces.space import replay
+
+    if device != "local":
+        raise calibration.CalibrationError(f"device {device!r}: unknown; allowed: local (this machine)")
+    if samples < MIN_SAMPLES:
+        raise calibration.CalibrationError(
+            f"--samples {samples} is too few; allowed: {MIN_SAMPLES} or more, 50 are good"
+        )
+    channels, height, width = parse_image(size)
+    image = BlockSpec.of("image", channels=channels, height=height, width=width)
+    chosen: SearchSpace = make_space(space, image, BlockSpec.of("classifier", classes=classes))
+    phase = chosen.phases(replay(chosen, next(iter(chosen.references().values()))))[0].name
+    config = calibration.config_for(
+        space, device=device, threads=threads, tuning_trials=tuning_trials, folder=state_folder() / "calibrate"
+    )
+    with Terminal() as terminal, calibration.open_bench(config, phase, terminal) as bench:
+        fingerprint = bench.device.fingerprint
+        result = calibration.calibrate(
+            chosen, bench, fingerprint, terminal, num_samples=samples, num_tests=tests, seed=seed
+        )
+    path = calibration.key_of(chosen, phase, fingerprint).path(state_folder())
+    save(result.calibration, path)
+    if plot is not None:
+        calibration.save_plot(result, plot)
+    if as_json:
+        print(json.dumps(_to_json(result, path)))
+    else:
+        _print(result, path)
+
+
+def _to_json(result: CalibrationResult, path: Path) -> dict[str, object]:
+    model = result.calibration.model
+    return {
+        "space": result.calibration.encoder.space,
+        "phase": result.calibration.phase,
+        "fingerprint": result.calibration.fingerprint,
+        "file": str(path),
+        "predictor": model.predictor,
+        "num_samples": model.num_samples,
+        "num_tested": len(result.tested),
+        "num_failed": result.num_failed,
+        "seconds": result.seconds,
+        "left_out_in_turn": dict(model.held_out),
+        "held_out": [asdict(each) for each in result.held_out],
+    }
+
+
+def _print(result: CalibrationResult, path: Path) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    model = result.calibration.model
+    grid = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for column in ("predictor", "MAPE", "within 5%", "within 10%", "Spearman", "Kendall", "in 90% interval"):
+        grid.add_column(column, justify="left" if column == "predictor" else "right")
+    for each in result.held_out:
+        grid.add_row(
+            each.predictor, f"{each.mape:.1%}", f"{each.within5:.0%}", f"{each.within10:.0%}", f"{each.spearman:.3f}",
+            f"{each.kendall:.3f}", "" if each.coverage90 is None else f"{each.coverage90:.0%}",
+        )  # fmt: skip
+    print(
+        f"{model.num_samples} candidates fitted, {len(result.tested)} others to test on, {result.num_failed} failed,"
+        f" {result.seconds:.0f} s"
+    )
+    Console(width=120).print(grid)
+    if model.predictor != "terms":
+        print(f"the baseline {model.predictor!r} did better than the model on samples left out in turn: it is used")
+    print(f"saved: {path}")

@@ -1,0 +1,1 @@
+"""Checks of a machine, and what is known about devices."""
