@@ -20,7 +20,7 @@ from profilers.cost_model.selection import choose
 from profilers.cost_model.terms import Encoded, with_other_device
 
 TUNED_ON = frozenset({"titan_rtx_1", "1080ti_1", "pixel3", "iwslt14deen/gpu_titanxp/total"})
-"""Columns that priors and constants of the model were chosen on; means are taken over the others."""
+"""Columns set aside for tuning; means are taken over the others, which were looked at too (docs/cost_model.md)."""
 TRANSFER_SAMPLES = 100
 """Samples of the other device's model in a few-shot transfer."""
 MAX_TESTED = 5000

@@ -270,7 +270,7 @@ BAD_OPTIONS = [
     (["--budget", "decode=5ms"], "the space has no phase 'decode'; it has infer"),
     (["--budget", "5ms", "--budget", "latency=4ms"], "bound the same thing"),
     (["--space", "conv_atention"], "search.space: unknown 'conv_atention' (did you mean conv_attention?)"),
-    (["--sampler", "cmaes"], "search.sampler: seen 'cmaes'; allowed: one of tpe, nsga2, gp, random"),
+    (["--sampler", "cmaes"], "search.sampler: seen 'cmaes'; allowed: one of budget, tpe, nsga2, gp, random"),
     (
         ["--data", "imagenet"],
         "task.name: unknown 'imagenet' (did you mean image-folder?); allowed: digits, fashion-mnist, npz, image-folder",
