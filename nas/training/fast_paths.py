@@ -42,7 +42,7 @@ FAST_PATHS: dict[str, TrainingPath] = {
         prepare=lambda model: model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     ),
     "bfloat16": TrainingPath(context=lambda: torch.autocast("cpu", dtype=torch.bfloat16)),
-    "compiled": TrainingPath(prepare=lambda model: torch.compile(model)),  # type: ignore[arg-type]
+    "compiled": TrainingPath(prepare=lambda model: torch.compile(model)),  # type: ignore[arg-type,return-value]
 }
 """By name; the trainer uses `channels_last`, which a test puts through the gate."""
 
