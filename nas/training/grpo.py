@@ -71,8 +71,8 @@ class UpdateRecord:
 def group_advantages(rewards_pg: Tensor) -> Tensor:
     """Each reward against its own group: less the mean, over the deviation; 0 where all are equal.
 
-    >>> [[round(value, 2) for value in row] for row in group_advantages(torch.tensor([[1.0, 0.0], [1.0, 1.0]])).tolist()]
-    [[0.71, -0.71], [0.0, 0.0]]
+    >>> [round(value, 2) for value in group_advantages(torch.tensor([[1.0, 0.0], [1.0, 1.0]])).flatten().tolist()]
+    [0.71, -0.71, 0.0, 0.0]
     """
     centred = rewards_pg - rewards_pg.mean(dim=1, keepdim=True)
     return centred / (rewards_pg.std(dim=1, keepdim=True) + EPSILON)

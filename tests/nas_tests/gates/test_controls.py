@@ -32,8 +32,8 @@ def test_where_less_is_better_the_untrained_network_is_chance() -> None:
 
 
 def test_answers_that_hold_for_whole_classes_at_once_are_no_evidence_of_a_leak() -> None:
-    """Seen with shuffled labels on digits: 51 of 359 right, as one class is mostly answered right by luck."""
-    lucky = replace(made_up_score(51, "val"), slices=(("one", 0.8), *((str(digit), 0.07) for digit in range(9))))
+    """Seen with shuffled labels on digits: one class is mostly answered right, by luck."""
+    lucky = replace(made_up_score(65, "val"), slices=(("one", 0.9), *((str(digit), 0.1) for digit in range(9))))
     assert controls_gate(replace(SCORES, shuffled_labels=lucky), 0.1, "maximize").passed
     even = replace(made_up_score(90, "val"), slices=tuple((str(digit), 0.25) for digit in range(10)))
     assert not controls_gate(replace(SCORES, shuffled_labels=even), 0.1, "maximize").passed
