@@ -24,7 +24,16 @@ __all__ = [
 ]  # fmt: skip
 
 MAY_CHANGE = frozenset(
-    {"search.trials", "search.minutes", "search.min_gain", "compile.workers", "output.out", "output.storage"}
+    {
+        "search.trials",
+        "search.minutes",
+        "search.min_gain",
+        "search.finalist_seeds",
+        "search.min_slice",
+        "compile.workers",
+        "output.out",
+        "output.storage",
+    }
 )
 """Keys that a resumed study may change. Every other key, new ones included, makes it another study."""
 
@@ -66,6 +75,15 @@ class SearchSettings(BaseModel):
         lt=1,
         description="Share of the hypervolume: less expected three times in a row ends the search (sampler budget).",
         examples=[0.001],
+    )
+
+    finalist_seeds: int = Field(
+        default=1, ge=1, le=10, description="Trainings of each network on the front, each with another seed."
+    )
+    min_slice: float | None = Field(
+        default=None,
+        description="Worst that a network on the front may score on val in any class or domain.",
+        examples=[0.8],
     )
 
     @field_validator("budgets")

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from nas.cli import bench_kernels, bench_measurement, bench_predictors, bench_search, bench_study_scale
+from nas.cli import bench_gates, bench_kernels, bench_measurement, bench_predictors, bench_search, bench_study_scale
 
 if TYPE_CHECKING:
     from nas.bench.result import BenchResult
 
 app = typer.Typer(help="Measure what this project claims, with the figures in the README.", no_args_is_help=True)
+app.command("gates")(bench_gates.gates)
 app.command("measurement")(bench_measurement.measurement)
 app.command("kernels")(bench_kernels.kernels)
 app.command("predictors")(bench_predictors.predictors)

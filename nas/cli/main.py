@@ -12,7 +12,8 @@ import traceback
 
 import typer
 
-from nas.cli import bench, calibrate, compile, devices, doctor, init, profile, search, spaces, tune
+from nas.cli import audit, bench, calibrate, compile, devices, doctor, init, profile, search, spaces, tune
+from nas.cli import explain as explain_command
 from nas.errors import NasError
 
 app = typer.Typer(
@@ -27,6 +28,8 @@ app.command("search")(search.search)
 app.command("profile")(profile.profile)
 app.command("doctor")(doctor.doctor)
 app.command("devices")(devices.devices)
+app.command("audit")(audit.audit)
+app.command("explain")(explain_command.explain)
 app.command("spaces")(spaces.spaces)
 app.command("init")(init.init)
 app.command("tune")(tune.tune)

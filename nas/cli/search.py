@@ -47,6 +47,13 @@ def search(
     accept_failures: Annotated[
         str | None, typer.Option(metavar="REASON", help="Publish although trials failed for other reasons.")
     ] = None,
+    finalist_seeds: Annotated[
+        int | None, typer.Option(help="Trainings of each network on the front, for intervals over seeds.")
+    ] = None,
+    min_slice: Annotated[
+        float | None, typer.Option(help="Worst score on val that a network on the front may have in any class.")
+    ] = None,
+    audit: Annotated[bool, typer.Option("--audit", help="End with `nas audit`: train a sample longer.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Put into the report which choices mattered.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Move an earlier study aside and start anew.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="End with one JSON object on stdout.")] = False,
@@ -61,6 +68,8 @@ def search(
         "search.trials": trials,
         "search.minutes": minutes,
         "search.min_gain": min_gain,
+        "search.finalist_seeds": finalist_seeds,
+        "search.min_slice": min_slice,
         "search.sampler": sampler,
         "search.seed": seed,
         "search.budgets": budget or None,
@@ -78,7 +87,7 @@ def search(
     settings = load_config(config, overrides, known)
     if accept_failures is not None and not accept_failures.strip():
         raise typer.BadParameter("needs a reason, which goes into the manifest", param_hint="--accept-failures")
-    result = _run(settings, fresh=fresh, accept_failures=accept_failures, explain=explain)
+    result = _run(settings, fresh=fresh, accept_failures=accept_failures, explain=explain, audit=audit)
     _print_result(result, as_json=as_json)
     if result.summary.blocked_because is not None:
         raise typer.Exit(1)
@@ -88,7 +97,7 @@ class DeviceUnknownError(NasError):
     """A device this version cannot measure on."""
 
 
-def _run(settings: StudyConfig, *, fresh: bool, accept_failures: str | None, explain: bool) -> StudyResult:
+def _run(settings: StudyConfig, *, fresh: bool, accept_failures: str | None, explain: bool, audit: bool) -> StudyResult:
     from nas.cli.terminal import Terminal
 
     if settings.device.id != "local":
@@ -98,9 +107,17 @@ def _run(settings: StudyConfig, *, fresh: bool, accept_failures: str | None, exp
     with Terminal() as terminal:
         try:
             # Imported in here, as it takes seconds in which people press Ctrl-C, too.
+            from nas.search.audit_run import AuditPlan
             from nas.search.session import run_study
 
-            return run_study(settings, fresh=fresh, accept_failures=accept_failures, watcher=terminal, explain=explain)
+            return run_study(
+                settings,
+                fresh=fresh,
+                accept_failures=accept_failures,
+                watcher=terminal,
+                explain=explain,
+                audit=AuditPlan() if audit else None,
+            )
         except KeyboardInterrupt:
             terminal.close()
             print(

@@ -28,6 +28,24 @@ def measured_gate(costs: Sequence[CandidateCost], num_dropped: int) -> GateResul
     )
 
 
+def device_gate(fingerprints: Mapping[int, str], device: str) -> GateResult:
+    """Every member's latency is of the study's own device.
+
+    Args:
+        fingerprints: of the measurement of each member, by trial.
+        device: the study's.
+    """
+    foreign = sorted(trial for trial, fingerprint in fingerprints.items() if fingerprint != device)
+    figures = (("members", len(fingerprints)), ("foreign", len(foreign)), ("fingerprint", device))
+    if foreign:
+        reason = (
+            f"the latency of trial {foreign[0]} was measured on another device ({fingerprints[foreign[0]]}, this one is"
+            f" {device}); measure it here, a latency cannot be copied"
+        )
+        return GateResult(passed=False, reason=reason, figures=figures)
+    return GateResult(passed=True, reason=f"{len(fingerprints)} latencies are of device {device}", figures=figures)
+
+
 def parity_gate(costs: Sequence[CandidateCost], tolerance: float) -> GateResult:
     """Every member's outputs were compared with torch's before it was timed."""
     seen = [cost.parity_max_abs for cost in costs]

@@ -31,6 +31,8 @@ class FrontMember:
         latency: of the study's phase, measured again in a fresh process.
         onnxruntime: the same network and phase with ONNX Runtime; None when it was not measured.
         test_score: on the split that is opened once; None before that.
+        seed_score: val score over several trainings; None when there was one.
+        tied_with: id of the fastest member that this one is not better than beyond the intervals.
         notes: what a reader should know about this member.
     """
 
@@ -39,6 +41,8 @@ class FrontMember:
     measured_again: CandidateCost | None = None
     onnxruntime: LatencyEstimate | None = None
     test_score: HeldOutScore | None = None
+    seed_score: HeldOutScore | None = None
+    tied_with: str | None = None
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -212,6 +216,10 @@ def _member_json(summary: StudySummary, member: FrontMember) -> dict[str, Any]:
         },
         "score": _score_json(member.val_score),
         "test_score": None if member.test_score is None else _score_json(member.test_score),
+        "seed_score": None
+        if member.seed_score is None
+        else {**_score_json(member.seed_score), "seeds": list(member.seed_score.seeds)},
+        "tied_with": member.tied_with,
     }
 
 

@@ -82,6 +82,13 @@ def _test(name: str) -> Callable[[StudySummary, FrontMember], Cell]:
     return value
 
 
+def _seeds(name: str) -> Callable[[StudySummary, FrontMember], Cell]:
+    def value(_summary: StudySummary, member: FrontMember) -> Cell:
+        return None if member.seed_score is None else getattr(member.seed_score, name)
+
+    return value
+
+
 def _outcome(kind: str) -> Callable[[StudySummary, TrialRecord], Cell]:
     return lambda _summary, record: record.outcome.value if record.outcome.kind == kind else None
 
@@ -196,6 +203,15 @@ FRONT_COLUMNS: tuple[Column[FrontMember], ...] = (
     Column("test_score_lower", "that of score_metric", f"Lower end of its {_INTERVAL}.", _test("lower")),
     Column("test_score_upper", "that of score_metric", f"Upper end of its {_INTERVAL}.", _test("upper")),
     Column("num_test_examples", "count", "Examples behind the test score.", _test("num_examples")),
+    Column("num_seeds", "count", "Trainings behind the score over seeds.",
+           lambda _, m: None if m.seed_score is None else len(m.seed_score.seeds)),
+    Column("seed_score", "that of score_metric", "Mean on val over several training seeds.", _seeds("value")),
+    Column("seed_score_lower", "that of score_metric", f"Lower end of its {_INTERVAL}, over seeds and examples.",
+           _seeds("lower")),
+    Column("seed_score_upper", "that of score_metric", f"Upper end of its {_INTERVAL}, over seeds and examples.",
+           _seeds("upper")),
+    Column("tied_with", "text", "Faster network that this one is not better than beyond the intervals.",
+           lambda _, m: m.tied_with),
     Column("notes", "text", "What to know about this network.", lambda _, m: "; ".join(m.notes) or None),
 )  # fmt: skip
 """The columns of `front.csv`, in order."""

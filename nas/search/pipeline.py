@@ -20,6 +20,7 @@ from nas.training.result import TrainFailure, TrainResult
 from nas.training.score import HeldOutScore
 from nas.trial import CandidateCost, Outcome, TrialRecord, score_from_json, score_to_json
 from profilers.artifact import Artifact
+from profilers.device import DeviceSpec
 from profilers.errors import ProfileFailure
 from profilers.measurement import BudgetVerdict, Measurement
 from search_spaces.candidate import Candidate
@@ -81,6 +82,7 @@ class Workbench(Protocol):
 
     phase: str
     budgets: tuple[Budget, ...]
+    device: DeviceSpec
 
     def screen(self, trial: int, candidate: Candidate) -> Screened:
         """What the cost model says of a candidate, before anything is spent on it."""
@@ -174,6 +176,13 @@ def measure_latency(runnable: Runnable, bench: Workbench) -> Measured | Stopped:
         reason = f"{measurement.kind}: {measurement.reason}"
         return Stopped(proposal=runnable.proposal, outcome=outcome, reason=reason, cost=None, seconds=runnable.seconds)
     seconds = (*runnable.seconds, ("profile", measurement.duration_s))
+    if measurement.fingerprint != bench.device.fingerprint:
+        reason = (
+            f"measured on another device: fingerprint {measurement.fingerprint}, this one is {bench.device.fingerprint}"
+        )
+        return Stopped(
+            proposal=runnable.proposal, outcome=Outcome.PROFILE_FAILED, reason=reason, cost=None, seconds=seconds
+        )
     estimate = measurement.estimate()
     if isinstance(estimate, ProfileFailure):
         reason = f"rejected: {estimate.reason}"
@@ -273,6 +282,7 @@ def trained_to_json(result: TrainResult) -> dict[str, Any]:
         "weights_sha256": result.weights_sha256,
         "seed": result.seed,
         "num_steps": result.num_steps,
+        "chosen_step": result.chosen_step,
         "task_fingerprint": result.task_fingerprint,
         "history": [asdict(epoch) for epoch in result.history],
     }

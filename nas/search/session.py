@@ -6,33 +6,34 @@ import contextlib
 import shutil
 import tempfile
 import time
-from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from nas.budget import Budget, resolve_budgets
 from nas.config import StudyConfig
-from nas.gates import publish
-from nas.gates.parity import RELATIVE_TOLERANCE
-from nas.gates.result import GateResult
 from nas.ledger import Ledger, LedgerError
-from nas.report.summary import FrontMember, StudySummary
+from nas.report.summary import StudySummary
 from nas.report.write import write_report
+from nas.search.audit_run import AuditPlan, run_audit
+from nas.search.controls_run import run_controls
 from nas.search.fellow_workers import FellowWorkers
 from nas.search.finalists import (
-    SettledFront,
     front_members,
     least_violating,
     settle_front,
     test_scores,
 )
+from nas.search.front_notes import annotate, reference_score, train_other_seeds, without_bad_slices
+from nas.search.gate_results import collect_gates, failed_trials
 from nas.search.importance import explained
 from nas.search.loop import ENQUEUED_REFERENCES, run_search, settle_budgets
 from nas.search.patience import PatientLedger
 from nas.search.progress import Watcher
 from nas.search.screener import open_screener
 from nas.search.screening import screening_report
+from nas.search.smoke_run import run_smoke
 from nas.search.study import (
     MANIFEST_NAME,
     StudyError,
@@ -45,15 +46,18 @@ from nas.search.study import (
 )
 from nas.search.winners import keep_winners
 from nas.search.workbench import LocalWorkbench
-from nas.training.audit import Finding, audit_splits
+from nas.training.audit import audit_splits
 from nas.training.data.sources import load_task
-from nas.training.task import Task
 from profilers.device import DeviceSpec
 from search_spaces.registry import make_space
 from search_spaces.space import SearchSpace, replay
 
 SCRATCH_PREFIX = ".finalists-"
 """Of the folder in the results folder where winners are exported to before they are kept."""
+
+
+MakeBench = Callable[[StudyConfig, Path, Ledger, str, Watcher], LocalWorkbench]
+"""What makes the tools of a study; `LocalWorkbench` does, and stand-ins with its methods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,15 +70,24 @@ class StudyResult:
 
 
 def run_study(
-    config: StudyConfig, *, fresh: bool, accept_failures: str | None, watcher: Watcher, explain: bool = False
+    config: StudyConfig,
+    *,
+    fresh: bool,
+    accept_failures: str | None,
+    watcher: Watcher,
+    audit: AuditPlan | None = None,
+    make_bench: MakeBench | None = None,
+    explain: bool = False,
 ) -> StudyResult:
     """Runs or resumes a study, settles its front, and writes its results folder.
 
     Args:
         config: what to run.
-        fresh: move an earlier study aside.
-        accept_failures: why failed trials do not block publication.
-        watcher: is told what happens.
+        fresh: move an earlier study of the same folder aside.
+        accept_failures: why failures of the infrastructure may be published with.
+        watcher: who is told.
+        audit: train a sample of candidates longer at the end; None leaves what an earlier audit said.
+        make_bench: None makes the real tools of this machine.
         explain: put into the report which choices mattered.
 
     Raises:
@@ -88,7 +101,7 @@ def run_study(
     with open_folder(config, fresh=fresh) as folder, open_ledger(config) as ledger:
         if isinstance(ledger, PatientLedger):
             ledger.on_wait = watcher.note
-        bench = LocalWorkbench(config, folder, ledger, phase, watcher)
+        bench = (make_bench or LocalWorkbench)(config, folder, ledger, phase, watcher)
         try:
             _claim_device(ledger, bench.device, folder)
             findings = audit_splits(task)
@@ -96,6 +109,7 @@ def run_study(
             if not (folder / MANIFEST_NAME).exists():  # that of a finished run stays until this one has finished
                 write_manifest(folder, config, task, bench.device, extra)
             _announce(config, folder, bench.device, ledger, watcher)
+            run_smoke(space, bench, ledger, watcher)
             bench.budgets, note = settle_budgets(config, space, ledger, bench, watcher)
             if config.search.screen:
                 bench.screener = open_screener(
@@ -111,13 +125,27 @@ def run_study(
             _remove_scratch(folder)
             with tempfile.TemporaryDirectory(prefix=SCRATCH_PREFIX, dir=folder) as scratch:
                 Path(scratch).chmod(0o755)
-                settled = settle_front(ledger.records(), task.direction, bench, ledger, Path(scratch), watcher)
+                eligible, ruled_out = without_bad_slices(ledger.records(), config.search.min_slice, task.direction)
+                settled = settle_front(eligible, task.direction, bench, ledger, Path(scratch), watcher)
+                seed_scores = train_other_seeds(
+                    settled.finalists, config.search.finalist_seeds, config.training, config.search.seed, bench, ledger,
+                    watcher,
+                )  # fmt: skip
                 scores = test_scores(settled.finalists, bench, ledger)
                 keep_winners(settled.finalists, task, folder)
+                run_controls(settled.finalists, bench, ledger, task.direction, watcher)
+            if audit is not None:
+                run_audit(
+                    audit, ledger.records(), task.direction, config.training, config.search.seed, bench, ledger, watcher
+                )
             if accept_failures is not None:
-                ledger.add_event("failures_accepted", {"reason": accept_failures, "trials": _failed_trials(ledger)})
+                ledger.add_event("failures_accepted", {"reason": accept_failures, "trials": failed_trials(ledger)})
             _note_run(ledger, bench, time.monotonic() - started)
-            members = front_members(settled.finalists, scores)
+            references = _references(space, ledger)
+            members = annotate(
+                front_members(settled.finalists, scores), seed_scores, reference_score(ledger.records(), references),
+                task.direction,
+            )  # fmt: skip
             summary = StudySummary(
                 study=folder.name,
                 out=folder,
@@ -129,11 +157,11 @@ def run_study(
                 score_metric=task.metric,
                 score_direction=task.direction,
                 records=ledger.records(),
-                references=_references(space, ledger),
+                references=references,
                 front=members,
-                dropped=settled.dropped,
+                dropped=(*settled.dropped, *ruled_out),
                 infeasible=() if members else least_violating(ledger.records(), bench.budgets),
-                gates=_gates(settled, members, findings, task, bench, ledger),
+                gates=collect_gates(settled, members, findings, task, bench, ledger),
                 seconds_total=sum(event.detail["seconds"] for event in ledger.events("run_ended")),
                 seconds_outside_trials=_seconds_outside_trials(ledger),
                 kernel_reuse=_kernel_reuse(ledger),
@@ -232,52 +260,6 @@ def _references(space: SearchSpace, ledger: Ledger) -> tuple[tuple[str, int], ..
         if name is not None and name not in first:
             first[name] = record.trial
     return tuple(first.items())
-
-
-def _gates(
-    settled: SettledFront,
-    members: tuple[FrontMember, ...],
-    findings: tuple[Finding, ...],
-    task: Task,
-    bench: LocalWorkbench,
-    ledger: Ledger,
-) -> dict[str, GateResult]:
-    costs = [member.cost for member in members]
-    opened = ledger.events("test_opened")
-    gates = {
-        "data": publish.data_gate(findings),
-        "infrastructure": publish.infrastructure_gate(ledger.records(), _accepted(ledger)),
-        "parity": publish.parity_gate(costs, RELATIVE_TOLERANCE),
-        "tuned": publish.tuned_gate(costs),
-        "measured": publish.measured_gate(costs, len(settled.dropped)),
-    }
-    if members:
-        gates["learning"] = publish.learning_gate(
-            {member.record.trial: member.val_score for member in members},
-            {finalist.record.trial: finalist.weights.untrained_score for finalist in settled.finalists},
-            _majority_share(task),
-            task.direction,
-        )
-        gates["held_out"] = publish.held_out_gate(
-            {member.record.trial: member.test_score for member in members}, opened[0].at if opened else None
-        )
-    return gates
-
-
-def _failed_trials(ledger: Ledger) -> list[int]:
-    return [record.trial for record in ledger.records() if record.outcome.is_infrastructure]
-
-
-def _accepted(ledger: Ledger) -> str | None:
-    """Why the failed trials were accepted; None when one failed that nobody has seen yet."""
-    accepted = ledger.events("failures_accepted")
-    seen = {trial for event in accepted for trial in event.detail.get("trials", ())}
-    return accepted[-1].detail["reason"] if accepted and seen.issuperset(_failed_trials(ledger)) else None
-
-
-def _majority_share(task: Task) -> float:
-    counts = Counter(task.val.labels.tolist())
-    return max(counts.values()) / len(task.val)
 
 
 def _kernel_reuse(ledger: Ledger) -> float | None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from nas.budget import Budget
 from nas.compile.tvm import Compiled, CompileFailure
 from nas.ledger import Ledger
-from nas.search.pipeline import Proposal
+from nas.search.pipeline import Proposal, TrainedWeights
 from nas.search.screening import UNKNOWN, Screened, Screener
 from nas.search.workbench import remembered
-from nas.training.result import EpochRecord, TrainFailure, TrainResult
+from nas.training.recipe import Recipe
+from nas.training.result import EpochRecord, Rehearsal, ScoringProbe, Shuffled, TrainFailure, TrainResult
 from nas.training.score import HeldOutScore, wilson_interval
 from profilers.artifact import Artifact, hash_file
 from profilers.device import DeviceSpec
@@ -67,6 +68,7 @@ class Script:
         spread: relative half-width of the blocks about the latency.
         tuned_coverage, model_bytes, peak_memory_bytes: of its artifact.
         num_right: right answers on val, of `NUM_EXAMPLES`; one less on test.
+        num_right_long: after long training; None for five more.
         train_failure: why there is no score; None when there is one.
         onnx_failure: reason why it does not export; None when it does.
     """
@@ -79,6 +81,7 @@ class Script:
     model_bytes: int = 1 << 20
     peak_memory_bytes: int = 1 << 25
     num_right: int = 300
+    num_right_long: int | None = None
     train_failure: TrainFailure | None = None
     onnx_failure: str | None = None
 
@@ -167,14 +170,17 @@ class FakeWorkbench:
         script = self._called("train", proposal.candidate)
         if script.train_failure is not None:
             return script.train_failure
-        folder = self.weights_folder(proposal.trial)
+        return self._trained(proposal.candidate, self.weights_folder(proposal.trial), script.num_right)
+
+    @staticmethod
+    def _trained(candidate: Candidate, folder: Path, num_right: int) -> TrainResult:
         folder.mkdir(parents=True, exist_ok=True)
         weights = folder / "weights.pt"
-        weights.write_text(f"weights of {proposal.candidate.candidate_id}")
+        weights.write_text(f"weights of {candidate.candidate_id}")
         return TrainResult(
-            candidate_id=proposal.candidate.candidate_id,
+            candidate_id=candidate.candidate_id,
             seed=0,
-            score=made_up_score(script.num_right, "val"),
+            score=made_up_score(min(NUM_EXAMPLES, num_right), "val"),
             untrained_score=made_up_score(NUM_EXAMPLES // 10, "val"),
             history=(EpochRecord(step=10, train_loss=0.5, learning_rate=1e-3, val_value=0.9),),
             num_steps=10,
@@ -184,6 +190,24 @@ class FakeWorkbench:
             weights_path=str(weights),
             weights_sha256=hash_file(weights),
         )
+
+    def rehearse(self, candidate: Candidate) -> Rehearsal | TrainFailure:
+        """Nothing is off; no call of a stage."""
+        return made_up_rehearsal()
+
+    def train_apart(self, candidate: Candidate, recipe: Recipe, seed: int, folder: str) -> TrainResult | TrainFailure:
+        """As `train`, for an audit."""
+        script = self._called("train apart", candidate)
+        if script.train_failure is not None:
+            return script.train_failure
+        num_right = script.num_right + 5 if script.num_right_long is None else script.num_right_long
+        trained = self._trained(candidate, self.folder / folder, num_right)
+        return replace(trained, seed=seed, score=replace(trained.score, seeds=(seed,)), weights_path=None)
+
+    def score_shuffled(self, candidate: Candidate, weights: TrainedWeights) -> Shuffled | TrainFailure:
+        """At chance, both; no call of a stage."""
+        chance = made_up_score(NUM_EXAMPLES // 10, "val")
+        return Shuffled(labels=chance, inputs=chance)
 
     def score_test(self, candidate: Candidate, weights: Path, sha256: str) -> HeldOutScore | TrainFailure:
         """One right answer fewer than on val; weights that are not the trained ones are a failure."""
@@ -249,6 +273,7 @@ class FakeWorkbench:
         latency_ms, reason = (1.0, look.reason) if isinstance(look, Rejected) else (look, None)
         return made_up_measurement(
             latency_ms,
+            fingerprint=self.device.fingerprint,
             spread=script.spread,
             artifact_digest=artifact.digest,
             peak_memory_bytes=script.peak_memory_bytes,
@@ -259,6 +284,7 @@ class FakeWorkbench:
 def made_up_measurement(
     latency_ms: float,
     *,
+    fingerprint: str = FAKE_DEVICE.fingerprint,
     spread: float = 0.01,
     artifact_digest: str = "",
     peak_memory_bytes: int = 1 << 25,
@@ -273,7 +299,7 @@ def made_up_measurement(
     )
     return Measurement(
         artifact_digest=artifact_digest,
-        fingerprint=FAKE_DEVICE.fingerprint,
+        fingerprint=fingerprint,
         protocol=SEARCH,
         blocks=blocks,
         **asdict(summarise(blocks, noise=EVEN_NOISE)),
@@ -302,6 +328,26 @@ def made_up_score(num_right: int, split: str) -> HeldOutScore:
         upper=upper,
         num_examples=NUM_EXAMPLES,
         seeds=(0,),
+    )
+
+
+def made_up_rehearsal() -> Rehearsal:
+    """A rehearsal in which nothing is off."""
+    return Rehearsal(
+        num_parameters=4,
+        weights_not_finite=(),
+        without_gradient=(),
+        gradients_not_finite=(),
+        unchanged=(),
+        losses=(2.3, 2.0, 1.7, 1.5, 1.3, 1.1),
+        grades=(0.1, 0.2, 0.4, 0.5, 0.6, 0.7),
+        valid_share=1.0,
+        scoring=ScoringProbe(
+            split="val", value=0.3, if_right=1.0, if_wrong=0.0, num_examples=NUM_EXAMPLES, num_given=NUM_EXAMPLES
+        ),
+        scoring_error=None,
+        direction="maximize",
+        duration_s=0.5,
     )
 
 

@@ -17,11 +17,12 @@ from nas.compile.workers import WorkerFailure, WorkerPool
 from nas.config import StudyConfig
 from nas.gates.parity import RELATIVE_TOLERANCE
 from nas.ledger import Ledger
-from nas.search.pipeline import Proposal
+from nas.search.pipeline import Proposal, TrainedWeights
 from nas.search.progress import Watcher
 from nas.search.screening import UNKNOWN, Screened, Screener
-from nas.training.job import read_progress, score_test_job, train_job
-from nas.training.result import TrainFailure, TrainResult
+from nas.training.job import controls_job, read_progress, rehearse_job, score_test_job, train_job
+from nas.training.recipe import Recipe
+from nas.training.result import Rehearsal, Shuffled, TrainFailure, TrainResult
 from nas.training.score import HeldOutScore
 from profilers.artifact import Artifact, hash_file
 from profilers.cache import CachingProfiler
@@ -34,6 +35,9 @@ from profilers.measurement import FINALIST, BudgetVerdict, Measurement
 from search_spaces.candidate import Candidate
 
 POLL_S = 0.1
+REHEARSAL_TIMEOUT_S = 120.0
+"""A few steps on one batch that take longer than this are themselves a fault."""
+
 REJECTED_PAUSES_S = (5.0, 20.0, 60.0)
 """Pauses before a disturbed measurement is made again: most disturbances pass within a minute."""
 
@@ -130,18 +134,29 @@ class LocalWorkbench:
 
     def train(self, proposal: Proposal) -> TrainResult | TrainFailure:
         """Trains one candidate in a child; goes on from its last checkpoint where there is one."""
-        folder = self.weights_folder(proposal.trial)
+        return self._train(
+            proposal.candidate, self._config.training, self._config.search.seed, self.weights_folder(proposal.trial)
+        )
+
+    def train_apart(self, candidate: Candidate, recipe: Recipe, seed: int, folder: str) -> TrainResult | TrainFailure:
+        """Trains a candidate in a folder of its own, beside those of the trials; its weights are not kept."""
+        path = self._weights / folder
+        try:
+            return self._train(candidate, recipe, seed, path)
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def _train(self, candidate: Candidate, recipe: Recipe, seed: int, folder: Path) -> TrainResult | TrainFailure:
         progress_path = folder / "progress.json"
         folder.mkdir(parents=True, exist_ok=True)
-        recipe = self._config.training
         started = time.monotonic()
         self._watcher.stage("train")
         job = self._trainers.submit(
             train_job,
-            proposal.candidate.canonical_json(),
+            candidate.canonical_json(),
             self._config.task,
             recipe,
-            self._config.search.seed,
+            seed,
             str(folder),
             str(progress_path),
             timeout_s=recipe.timeout_s,
@@ -156,6 +171,41 @@ class LocalWorkbench:
         if isinstance(result, WorkerFailure):
             return TrainFailure(kind="crashed", reason=result.reason, duration_s=time.monotonic() - started)
         assert isinstance(result, TrainResult | TrainFailure)
+        return result
+
+    def rehearse(self, candidate: Candidate) -> Rehearsal | TrainFailure:
+        """A few training steps and one scoring in a child, for the smoke gate."""
+        self._watcher.stage("rehearse")
+        config = self._config
+        result = self._trainers.run(
+            rehearse_job,
+            candidate.canonical_json(),
+            config.task,
+            config.training,
+            config.search.seed,
+            timeout_s=REHEARSAL_TIMEOUT_S,
+        )
+        if isinstance(result, WorkerFailure):
+            return TrainFailure(kind="crashed", reason=result.reason)
+        assert isinstance(result, Rehearsal | TrainFailure)
+        return result
+
+    def score_shuffled(self, candidate: Candidate, weights: TrainedWeights) -> Shuffled | TrainFailure:
+        """The controls of one trained network, in a child."""
+        config = self._config
+        result = self._trainers.run(
+            controls_job,
+            candidate.canonical_json(),
+            config.task,
+            config.training,
+            config.search.seed,
+            str(weights.path),
+            weights.sha256,
+            timeout_s=config.training.timeout_s,
+        )
+        if isinstance(result, WorkerFailure):
+            return TrainFailure(kind="crashed", reason=result.reason)
+        assert isinstance(result, Shuffled | TrainFailure)
         return result
 
     def score_test(self, candidate: Candidate, weights: Path, sha256: str) -> HeldOutScore | TrainFailure:

@@ -1,4 +1,4 @@
-"""Saves and loads training state so that a kill at any instant loses at most one epoch."""
+"""Saves and loads training state so that a kill at any instant loses at most one epoch, a torn file two."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 CHECKPOINT_PATTERN = "checkpoint-{step:09d}.pt"
+
+
+NUM_KEPT = 2
+"""Newest states of a training that are kept: when the last one is torn, the one before is used."""
 
 
 class CheckpointError(ValueError):
@@ -81,12 +85,13 @@ def load_state(path: Path, *, sha256: str | None = None) -> dict[str, Any]:
 
 
 def save_checkpoint(folder: Path, *, step: int, identity: str, state: Mapping[str, Any]) -> None:
-    """Saves the state after `step`, then removes older ones: at any instant one whole file is there."""
+    """Saves the state after `step`, then removes all but the newest `NUM_KEPT`; those of another training first."""
     path = folder / CHECKPOINT_PATTERN.format(step=step)
     save_state(path, {**state, "step": step, "identity": identity})
-    for other in _checkpoints(folder):
-        if other != path:
-            _remove(other)
+    earlier = [other for other in checkpoints_in(folder) if other != path]
+    later = [other for other in earlier if other.name > path.name]  # of a training that was not continued
+    for other in (*later, *[other for other in earlier if other not in later][: 1 - NUM_KEPT]):
+        _remove(other)
 
 
 def latest_checkpoint(folder: Path, *, identity: str) -> dict[str, Any] | None:
@@ -95,7 +100,7 @@ def latest_checkpoint(folder: Path, *, identity: str) -> dict[str, Any] | None:
     A torn file, or one of another candidate, recipe, seed or data, is passed over with a warning in
     the log: it costs time, never a wrong result.
     """
-    for path in reversed(_checkpoints(folder)):
+    for path in reversed(checkpoints_in(folder)):
         try:
             state = load_state(path)
         except CheckpointError as error:
@@ -107,9 +112,20 @@ def latest_checkpoint(folder: Path, *, identity: str) -> dict[str, Any] | None:
     return None
 
 
+def damaged_checkpoints(folder: Path) -> tuple[str, ...]:
+    """Why each state in `folder` that cannot be used cannot be; empty when all are whole."""
+    complaints = []
+    for path in checkpoints_in(folder):
+        try:
+            load_state(path)
+        except CheckpointError as error:
+            complaints.append(str(error))
+    return tuple(complaints)
+
+
 def remove_checkpoints(folder: Path) -> None:
     """Removes every state of an unfinished training; final weights stay."""
-    for path in _checkpoints(folder):
+    for path in checkpoints_in(folder):
         _remove(path)
 
 
@@ -154,7 +170,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _checkpoints(folder: Path) -> list[Path]:
+def checkpoints_in(folder: Path) -> list[Path]:
     """Oldest first: the step in the name has a fixed width."""
     return sorted(folder.glob("checkpoint-*.pt"))
 

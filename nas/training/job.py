@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from nas.training.checkpoint import CheckpointError, write_atomically
 from nas.training.data.sources import load_task
 from nas.training.recipe import Recipe
-from nas.training.result import TrainFailure, TrainFailureKind, TrainResult
+from nas.training.result import Rehearsal, Shuffled, TrainFailure, TrainFailureKind, TrainResult
 from nas.training.score import HeldOutScore
 from nas.training.task import Task, TaskError, TaskSettings
 from search_spaces.candidate import Candidate
@@ -72,6 +72,47 @@ def train_job(
             seed=seed,
             out_dir=Path(out_dir),
             on_step=on_step,
+            build=build,
+        )
+
+    return _at_boundary(work)
+
+
+def rehearse_job(
+    candidate_json: str, task_settings: TaskSettings, recipe: Recipe, seed: int, build: BuildModel | None = None
+) -> Rehearsal | TrainFailure:
+    """A few training steps and one scoring in a child process, for the smoke gate; arguments as for `train_job`."""
+
+    def work() -> Rehearsal:
+        from nas.training.rehearsal import rehearse
+
+        candidate = Candidate.from_json(json.loads(candidate_json))
+        return rehearse(candidate, _cached_task(task_settings), recipe, seed=seed, build=build)
+
+    return _at_boundary(work)
+
+
+def controls_job(
+    candidate_json: str,
+    task_settings: TaskSettings,
+    recipe: Recipe,
+    seed: int,
+    weights_path: str,
+    weights_sha256: str,
+    build: BuildModel | None = None,
+) -> Shuffled | TrainFailure:
+    """The controls of one trained network in a child process; arguments as for `score_test_job`."""
+
+    def work() -> Shuffled | TrainFailure:
+        from nas.training.controls import score_shuffled
+
+        return score_shuffled(
+            Candidate.from_json(json.loads(candidate_json)),
+            _cached_task(task_settings),
+            recipe,
+            seed=seed,
+            weights_path=Path(weights_path),
+            weights_sha256=weights_sha256,
             build=build,
         )
 

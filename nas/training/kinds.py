@@ -32,6 +32,7 @@ class TaskKind:
         augment: (prepared inputs, recipe, generator) -> inputs of one training step.
         loss: (outputs, labels, recipe) -> scalar.
         grade: (outputs, labels) -> one float64 a scored item, larger is better or worse as the metric says.
+        answer: outputs -> the labels that make these outputs right, in the shape and type of labels.
         summarise: grades -> value with its 95% interval.
         slices: (task, grades, labels) -> (name, value) of each part of the split.
     """
@@ -40,6 +41,7 @@ class TaskKind:
     augment: Callable[[Tensor, Recipe, torch.Generator], Tensor]
     loss: Callable[[Tensor, Tensor, Recipe], Tensor]
     grade: Callable[[Tensor, Tensor], Tensor]
+    answer: Callable[[Tensor], Tensor]
     summarise: Callable[[NDArray[np.float64]], Interval]
     slices: Callable[[Task, NDArray[np.float64], NDArray[np.int64]], tuple[tuple[str, float], ...]]
 
@@ -77,6 +79,10 @@ def _is_right(outputs_nk: Tensor, labels_n: Tensor) -> Tensor:
     return (outputs_nk.argmax(dim=1) == labels_n).to(torch.float64)
 
 
+def _largest(outputs_nk: Tensor) -> Tensor:
+    return outputs_nk.argmax(dim=1)
+
+
 def _accuracy(grades: NDArray[np.float64]) -> Interval:
     lower, upper = wilson_interval(int(grades.sum()), len(grades))
     return float(grades.mean()), lower, upper
@@ -99,6 +105,7 @@ KINDS: dict[str, TaskKind] = {
         augment=shift_and_mirror,
         loss=_smoothed_cross_entropy,
         grade=_is_right,
+        answer=_largest,
         summarise=_accuracy,
         slices=_accuracy_by_class,
     ),

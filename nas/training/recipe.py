@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field
 
 
@@ -24,6 +26,9 @@ class Recipe(BaseModel):
     )
     mirror: bool = Field(
         default=False, description="Mirror half of the train images left to right; wrong for digits and text."
+    )
+    keep: Literal["best", "last"] = Field(
+        default="best", description="Weights that a training ends with: of the epoch that is best on val, or the last."
     )
     num_threads: int = Field(default=2, ge=1, description="Processor threads that training uses.")
     timeout_s: float = Field(default=1800, gt=0, description="Wall clock after which a training counts as failed.")

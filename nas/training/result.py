@@ -12,7 +12,7 @@ TrainFailureKind = Literal["diverged", "out_of_memory", "bad_data", "storage", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochRecord:
-    """Telemetry of one epoch; the val value is for looking at, never for choosing an epoch.
+    """Telemetry of one epoch: the curve of held-out quality over steps.
 
     Attributes:
         step: steps done when the epoch ended.
@@ -33,10 +33,12 @@ class TrainResult:
 
     Attributes:
         candidate_id, seed: what was trained.
-        score: on val, with the weights after the last step (no epoch is picked by its val score).
+        score: on val, with the weights of `chosen_step`. Chosen by the same val, it flatters a little, as
+            the search's choice of a candidate does; the test score is the one to quote.
         untrained_score: on val, before the first step; a score not above it learnt nothing.
         history: one record an epoch.
         num_steps: optimiser steps in all.
+        chosen_step: after which step the weights are, the last one or the best on val (`Recipe.keep`).
         resumed_from_step: where an interrupted training went on; 0 when it ran in one go.
         duration_s: wall clock of training and val scoring, interrupted parts included.
         task_fingerprint: of the data it was trained on.
@@ -54,6 +56,7 @@ class TrainResult:
     task_fingerprint: str
     weights_path: str | None
     weights_sha256: str | None
+    chosen_step: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,3 +81,61 @@ class TrainFailure:
     def is_infrastructure(self) -> bool:
         """True when the failure says nothing about the candidate's quality."""
         return self.kind != "diverged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoringProbe:
+    """What scoring says of one network when the labels of val are exchanged.
+
+    Attributes:
+        split, value, num_examples: of the score with the true labels.
+        if_right, if_wrong: with labels equal to the network's own answers, and with none equal to them.
+        num_given: examples of val that there were.
+    """
+
+    split: str
+    value: float
+    if_right: float
+    if_wrong: float
+    num_examples: int
+    num_given: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearsal:
+    """What was seen of a few training steps and one scoring (`nas.training.rehearsal`).
+
+    Attributes:
+        num_parameters: parameter tensors.
+        weights_not_finite: parameters and buffers that hold NaN or infinity before the first step.
+        without_gradient: parameters whose gradient was missing or zero at every step.
+        gradients_not_finite: parameters whose gradient held NaN or infinity.
+        unchanged: parameters that no step changed.
+        losses, grades: loss and mean grade of one repeated batch before each step; NaN when not finite.
+        valid_share: share of val outputs without NaN or infinity.
+        scoring: None when scoring gave nothing.
+        scoring_error: why.
+        direction: of the task's metric.
+        duration_s: wall clock.
+    """
+
+    num_parameters: int
+    weights_not_finite: tuple[str, ...]
+    without_gradient: tuple[str, ...]
+    gradients_not_finite: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    losses: tuple[float, ...]
+    grades: tuple[float, ...]
+    valid_share: float
+    scoring: ScoringProbe | None
+    scoring_error: str | None
+    direction: Literal["maximize", "minimize"]
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shuffled:
+    """Scores on val with shuffled train labels, and with shuffled val inputs (`nas.training.controls`)."""
+
+    labels: HeldOutScore
+    inputs: HeldOutScore

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from nas.training.kinds import kind_of
 from nas.training.recipe import Recipe
 from nas.training.result import EpochRecord, TrainFailure, TrainResult
 from nas.training.score import HeldOutScore
+from nas.training.steps import batch_bounds, learning_rate_at, parameter_groups, training_step
 from nas.training.task import Task
 from search_spaces.candidate import Candidate
 
@@ -60,7 +59,7 @@ def train(
         CheckpointError: `out_dir` cannot be written.
         TaskError: a task of unknown kind.
     """
-    with _reproducible(recipe.num_threads):
+    with reproducible(recipe.num_threads):
         run = _Run.begin(candidate, task, recipe, seed, out_dir, build or build_from_space)
         try:
             run.untrained = run.untrained or score_val(run.model, task, seed=seed)
@@ -70,11 +69,14 @@ def train(
                 if loss is None:
                     return run.diverged(f"the loss was not finite at step {run.step} of {run.num_steps}")
                 score = score_val(run.model, task, seed=seed)
+                run.keep_if_best(score)
                 rate = learning_rate_at(run.step - 1, run.num_steps, recipe)
                 run.history.append(
                     EpochRecord(step=run.step, train_loss=loss, learning_rate=rate, val_value=score.value)
                 )
                 run.save()
+            if run.best is not None:
+                score = run.take_best()
             # None when the kill came after the last epoch's checkpoint.
             score = score or score_val(run.model, task, seed=seed)
         except NonFiniteOutputs as error:
@@ -82,46 +84,13 @@ def train(
         return run.finish(score)
 
 
-def learning_rate_at(step: int, num_steps: int, recipe: Recipe) -> float:
-    """Learning rate of step `step` (from 0): linear up to the peak, then half a cosine to zero.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Best:
+    """The weights with the best val score so far."""
 
-    >>> recipe = Recipe(learning_rate=1.0, warmup_share=0.2)
-    >>> [round(learning_rate_at(step, 10, recipe), 2) for step in (0, 1, 2, 6, 9)]
-    [0.5, 1.0, 1.0, 0.5, 0.04]
-    """
-    warmup = round(recipe.warmup_share * num_steps)
-    if step < warmup:
-        return recipe.learning_rate * (step + 1) / warmup
-    progress = (step - warmup) / (num_steps - warmup)
-    return recipe.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
-
-
-def batch_bounds(num_examples: int, batch_size: int) -> list[tuple[int, int]]:
-    """Start and end of each batch: sizes differ by at most one and are at least `batch_size`.
-
-    A last batch of one example would break batch norm; dropping it would waste data.
-
-    >>> batch_bounds(7, 3)
-    [(0, 4), (4, 7)]
-    >>> batch_bounds(2, 3)
-    [(0, 2)]
-    """
-    count = max(1, num_examples // batch_size)
-    edges = [math.ceil(num_examples * index / count) for index in range(count + 1)]
-    return list(pairwise(edges))
-
-
-def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Two groups for the optimiser: matrices and kernels decay, what is in effect a vector does not.
-
-    Norm weights, biases and per-channel scales (also those of shape 1 x C x 1 x 1) have at most one
-    axis longer than 1.
-    """
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    is_vector = [sum(size > 1 for size in parameter.shape) <= 1 for parameter in trained]
-    decayed = [parameter for parameter, vector in zip(trained, is_vector, strict=True) if not vector]
-    plain = [parameter for parameter, vector in zip(trained, is_vector, strict=True) if vector]
-    return [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.0}]
+    step: int
+    score: HeldOutScore
+    weights: dict[str, torch.Tensor]
 
 
 @dataclass(slots=True)
@@ -144,6 +113,7 @@ class _Run:
     earlier_s: float = 0.0
     untrained: HeldOutScore | None = None
     history: list[EpochRecord] = field(default_factory=list)
+    best: _Best | None = None
 
     @classmethod
     def begin(
@@ -151,7 +121,7 @@ class _Run:
     ) -> _Run:
         """A fresh training, or the one that was interrupted in `out_dir`."""
         started_s = time.monotonic()
-        torch.default_generator.manual_seed(_derived_seed(seed, "weights"))
+        torch.default_generator.manual_seed(derived_seed(seed, "weights"))
         # A third less processor time for convolutions on CPUs; tensors without four axes stay as they are.
         model = build(candidate).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         fingerprint = task.fingerprint
@@ -180,6 +150,21 @@ class _Run:
     def duration_s(self) -> float:
         return self.earlier_s + time.monotonic() - self.started_s
 
+    def keep_if_best(self, score: HeldOutScore) -> None:
+        """Copies the weights when their score is better than any before; of equal ones the earlier stays."""
+        if self.recipe.keep == "last":
+            return
+        sign = 1.0 if self.task.direction == "maximize" else -1.0
+        if self.best is None or sign * score.value > sign * self.best.score.value:
+            weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+            self.best = _Best(step=self.step, score=score, weights=weights)
+
+    def take_best(self) -> HeldOutScore:
+        """Puts the best weights into the network."""
+        assert self.best is not None
+        self.model.load_state_dict(self.best.weights)
+        return self.best.score
+
     def save(self) -> None:
         """Keeps the state after an epoch.
 
@@ -196,6 +181,10 @@ class _Run:
             "untrained": asdict(self.untrained),
             "duration_s": self.duration_s(),
         }
+        if self.best is not None:
+            state["best"] = {
+                "step": self.best.step, "score": asdict(self.best.score), "weights": self.best.weights
+            }  # fmt: skip
         checkpoint.save_checkpoint(self.out_dir, step=self.step, identity=self.identity, state=state)
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -205,6 +194,9 @@ class _Run:
         self.history = [EpochRecord(**record) for record in state["history"]]
         self.untrained = HeldOutScore(**state["untrained"])
         self.earlier_s = state["duration_s"]
+        if "best" in state:
+            best = state["best"]
+            self.best = _Best(step=best["step"], score=HeldOutScore(**best["score"]), weights=best["weights"])
         self.step = self.resumed_from_step = state["step"]
 
     def finish(self, score: HeldOutScore) -> TrainResult:
@@ -222,6 +214,7 @@ class _Run:
             untrained_score=self.untrained,
             history=tuple(self.history),
             num_steps=self.num_steps,
+            chosen_step=self.num_steps if self.best is None else self.best.step,
             resumed_from_step=self.resumed_from_step,
             duration_s=self.duration_s(),
             task_fingerprint=self.fingerprint,
@@ -239,24 +232,21 @@ class _Run:
 def _train_epoch(run: _Run, on_step: OnStep | None) -> float | None:
     """One pass over train. Returns the mean loss, or None as soon as one is not finite."""
     kind, recipe, split = kind_of(run.task), run.recipe, run.task.train
-    generator = torch.Generator().manual_seed(_derived_seed(run.seed, f"epoch {run.epoch}"))
-    torch.default_generator.manual_seed(_derived_seed(run.seed, f"dropout {run.epoch}"))
+    generator = torch.Generator().manual_seed(derived_seed(run.seed, f"epoch {run.epoch}"))
+    torch.default_generator.manual_seed(derived_seed(run.seed, f"dropout {run.epoch}"))
     order = torch.randperm(len(split), generator=generator).numpy()
     run.model.train()
     total = 0.0
     for start, end in batch_bounds(len(split), recipe.batch_size):
         batch = order[start:end]
         inputs = kind.augment(kind.prepare(run.task, split.inputs[batch]), recipe, generator)
-        loss = kind.loss(run.model(inputs), torch.from_numpy(split.labels[batch]), recipe)
-        loss_value = float(loss.detach())
-        if not math.isfinite(loss_value):
+        rate = learning_rate_at(run.step, run.num_steps, recipe)
+        stepped = training_step(
+            run.model, run.optimizer, kind, inputs, torch.from_numpy(split.labels[batch]), recipe, rate
+        )
+        if stepped is None:
             return None
-        for group in run.optimizer.param_groups:
-            group["lr"] = learning_rate_at(run.step, run.num_steps, recipe)
-        run.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(run.model.parameters(), recipe.clip_norm)
-        run.optimizer.step()
+        loss_value, _ = stepped
         total += loss_value * len(batch)
         run.step += 1
         if on_step is not None:
@@ -265,7 +255,7 @@ def _train_epoch(run: _Run, on_step: OnStep | None) -> float | None:
 
 
 @contextmanager
-def _reproducible(num_threads: int) -> Iterator[None]:
+def reproducible(num_threads: int) -> Iterator[None]:
     """Fixed threads, deterministic kernels and a generator of our own; all put back afterwards."""
     threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
@@ -279,7 +269,7 @@ def _reproducible(num_threads: int) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _derived_seed(seed: int, purpose: str) -> int:
+def derived_seed(seed: int, purpose: str) -> int:
     """A seed of its own for each purpose, so that no two draws share a stream."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{purpose}".encode()).digest()[:8], "big") >> 1
 

@@ -64,7 +64,7 @@ def test_every_mistake_is_listed_with_its_key_the_value_seen_and_what_is_allowed
     )
     expected = {
         "search.trials": "seen 0; allowed: a whole number, at least 1",
-        "search.sampler": "seen 'tpee'; allowed: one of tpe, nsga2, gp, random",
+        "search.sampler": "seen 'tpee'; allowed: one of budget, tpe, nsga2, gp, random",
         "search.budgets": "budget '5': the unit is missing; allowed: us, µs, ms, s; for instance latency=5ms",
         "search.minutes": "seen -1; allowed: a number, above 0",
         "training.epochs": "seen 'twelve'; allowed: a whole number, at least 1",
@@ -207,7 +207,7 @@ def test_a_study_may_be_resumed_with_more_trials_and_workers(tmp_path: Path) -> 
     ("key", "value", "line"),
     [
         ("search.seed", 1, "search.seed: 0 in the folder, 1 now"),
-        ("search.sampler", "gp", "search.sampler: 'tpe' in the folder, 'gp' now"),
+        ("search.sampler", "gp", "search.sampler: 'budget' in the folder, 'gp' now"),
         ("training.epochs", 3, "training.epochs: 8 in the folder, 3 now"),
         ("device.threads", 2, "device.threads: 1 in the folder, 2 now"),
         ("search.budgets", ["5ms"], "search.budgets: [] in the folder, ['latency=5ms'] now"),
@@ -240,7 +240,7 @@ def test_the_results_folder_and_database_follow_from_space_and_task(tmp_path: Pa
 def test_a_password_is_masked_for_reports() -> None:
     config = load_config(overrides={"output.storage": "postgresql://me:hunter2@host/db"})
     assert "hunter2" not in to_toml(without_secrets(config))
-    assert config.storage_url == "postgresql://me:hunter2@host/db"
+    assert config.storage_url == "postgresql+psycopg://me:hunter2@host/db"
 
 
 @pytest.mark.parametrize("text", ["[search]\ntrials = " + "1" * 5000, "a = " + "[" * 5000, "#" * (2 << 20)])

@@ -287,7 +287,7 @@ BAD_OPTIONS = [
     (["--budget", "decode=5ms"], "the space has no phase 'decode'; it has infer"),
     (["--budget", "5ms", "--budget", "latency=4ms"], "bound the same thing"),
     (["--space", "conv_atention"], "search.space: unknown 'conv_atention' (did you mean conv_attention?)"),
-    (["--sampler", "cmaes"], "search.sampler: seen 'cmaes'; allowed: one of tpe, nsga2, gp, random"),
+    (["--sampler", "cmaes"], "search.sampler: seen 'cmaes'; allowed: one of budget, tpe, nsga2, gp, random"),
     (
         ["--data", "imagenet"],
         "task.name: unknown 'imagenet' (did you mean image-folder?); allowed: digits, fashion-mnist, npz, image-folder",
@@ -390,7 +390,7 @@ def test_a_study_of_another_device_is_refused_and_what_differs_is_named(machine:
 def test_a_reference_that_gives_no_latency_is_one_line(machine: FakeMachine, tmp_path: Path) -> None:
     machine.script = lambda candidate: Script(compile_failure="no compiler")
     line = search(machine, tmp_path / "study").err.splitlines()[-1]
-    assert "reference network 'reference': compile_failed: no compiler; give a budget with --budget" in line
+    assert "smoke gate, reference network 'reference': stage compile: no compiler; likely cause: the compiler" in line
 
 
 # A full disk

@@ -192,22 +192,10 @@ def _constant(value: object) -> object:
     return relax.const(np.asarray(value, dtype="float32"))
 
 
-def scheduled_kernels(request: CompileRequest, traces: dict[str, str]) -> list[str]:
-    """Names of the kernels that get a schedule of `traces`."""
-    import tvm
-    from tvm import relax
-
-    from nas.compile.tvm_import import import_intrinsics
-
-    import_intrinsics()
+def fitting_traces(request: CompileRequest, traces: dict[str, str]) -> list[str]:
+    """The keys of those `traces` that are of a kernel of the network, and can be replayed on it."""
     module, target = compile_worker._lower(request).module, compile_worker._target(request.target)
-    with target, compile_worker._database(module, target, traces), tvm.transform.PassContext(opt_level=3):
-        module = relax.transform.MetaScheduleApplyDatabase()(module)
-    return [
-        name.name_hint
-        for name, function in module.functions.items()
-        if function.attrs is not None and "tirx.is_scheduled" in function.attrs
-    ]
+    return sorted(compile_worker._fitting(module, target, traces))
 
 
 def run_built(folder: str, built: compile_worker.BuiltFiles, target: str) -> tuple[float, float]:

@@ -123,7 +123,7 @@ def test_gates_stages_versions_seeds_and_the_command_are_there() -> None:
         assert gate.reason in text
     for words in ("tune", "8 min 49 s", summary.device.fingerprint, "2.13.0", "seed of training", summary.command):
         assert words in text
-    assert 'sampler = "tpe"' in text
+    assert 'sampler = "budget"' in text
     assert "0badc0ffee12" in text
     for line in (*PROVES, *DOES_NOT_PROVE):
         assert line in text

@@ -34,6 +34,8 @@ SCHEMA = {
             "metrics": {"latency_ms": LATENCY, "params": int, "macs": int, "peak_memory_bytes": (int, type(None))},
             "score": SCORE,
             "test_score": SCORE,
+            "seed_score": (dict, type(None)),
+            "tied_with": (str, type(None)),
         }
     ],
     "gates": {gate: {"passed": bool, "reason": str} for gate in ("parity", "smoke", "publish")},

@@ -136,12 +136,15 @@ def test_a_repeated_proposal_does_not_count_as_a_trial(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sampler", ["budget", "random"])
-def test_a_search_ends_when_its_space_has_nothing_new(tmp_path: Path, sampler: str) -> None:
+def test_a_search_ends_when_its_space_has_nothing_new(
+    tmp_path: Path, sampler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nas.search.loop, "MAX_REPEATS", 6)
     done = run(configure(tmp_path / "study", trials=99, sampler=sampler), script=plausible)
     tried = [record.candidate.candidate_id for record in done.records if record.duplicate_of is None]
     assert len(tried) == len(set(tried)) == SMALL.num_candidates() or sampler == "random"
     assert done.ended_because is not None
-    assert "proposals were known already" in done.ended_because
+    assert "the last 6 proposals were known already" in done.ended_because
 
 
 def test_a_failure_of_the_infrastructure_is_tried_again(tmp_path: Path) -> None:

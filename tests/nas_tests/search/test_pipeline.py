@@ -21,7 +21,9 @@ from nas.search.pipeline import (
 from nas.search.testing import COMPILE_S, PROFILE_S, TRAIN_S, TUNE_S, FakeWorkbench, Rejected, Script, SmallSpace
 from nas.training.result import TrainFailure
 from nas.trial import Outcome
+from profilers.artifact import Artifact
 from profilers.errors import ProfileFailure
+from profilers.measurement import BudgetVerdict, Measurement
 from search_spaces.candidate import BlockSpec
 from search_spaces.conv_attention import ConvAttentionSpace
 from search_spaces.layers import num_macs, num_params
@@ -211,3 +213,17 @@ def test_the_weights_of_a_remembered_training_are_found_where_the_study_is_now(t
     assert weights.path == Path("moved/here/weights.pt")
     assert len(weights.sha256) == 64
     assert weights.untrained_score.value == pytest.approx(0.1)
+
+
+def test_a_latency_of_another_device_is_a_failure_of_the_infrastructure_and_never_counts(tmp_path: Path) -> None:
+    class Elsewhere(FakeWorkbench):
+        def measure(self, artifact: Artifact) -> tuple[Measurement | ProfileFailure, BudgetVerdict]:
+            seen, answer = FakeWorkbench.measure(self, artifact)
+            assert isinstance(seen, Measurement)
+            return replace(seen, fingerprint="another"), answer
+
+    bench = Elsewhere(folder=tmp_path, ledger=None, script=lambda candidate: Script(), budgets=())
+    record = evaluate(PROPOSAL, bench)
+    assert record.outcome is Outcome.PROFILE_FAILED and record.cost is None and record.score is None
+    assert record.error is not None and "another device: fingerprint another" in record.error
+    assert bench.num_calls("train") == 0

@@ -11,6 +11,8 @@ import torch
 from nas.training import checkpoint
 from nas.training.checkpoint import (
     CheckpointError,
+    checkpoints_in,
+    damaged_checkpoints,
     latest_checkpoint,
     load_state,
     save_checkpoint,
@@ -90,12 +92,22 @@ def test_a_failed_write_leaves_the_old_file_and_no_scraps(tmp_path: Path, monkey
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["weights.pt", "weights.pt.sha256"]
 
 
-def test_only_the_newest_checkpoint_is_kept_and_found(tmp_path: Path) -> None:
+def test_the_two_newest_checkpoints_are_kept_and_the_newest_is_found(tmp_path: Path) -> None:
     for step in (9, 10, 100):
         save_checkpoint(tmp_path, step=step, identity="me", state=STATE)
-    assert sorted(path.name for path in tmp_path.glob("*.pt")) == ["checkpoint-000000100.pt"]
+    assert sorted(path.name for path in tmp_path.glob("*.pt")) == ["checkpoint-000000010.pt", "checkpoint-000000100.pt"]
     state = latest_checkpoint(tmp_path, identity="me")
     assert state is not None and state["step"] == 100
+
+
+def test_states_of_a_training_that_got_further_but_is_not_continued_go_first(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, step=100, identity="other", state=STATE)
+    for step in (9, 10):
+        save_checkpoint(tmp_path, step=step, identity="me", state=STATE)
+    assert [path.name for path in checkpoints_in(tmp_path)] == ["checkpoint-000000009.pt", "checkpoint-000000010.pt"]
+    (tmp_path / "checkpoint-000000010.pt").write_bytes(b"cut")
+    (complaint,) = damaged_checkpoints(tmp_path)
+    assert "checkpoint-000000010.pt" in complaint
 
 
 def test_a_torn_checkpoint_is_passed_over_for_the_older_whole_one(

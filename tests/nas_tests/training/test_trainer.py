@@ -16,8 +16,9 @@ from nas.training.data.sources import load_task
 from nas.training.evaluate import load_model, score_val
 from nas.training.recipe import Recipe
 from nas.training.result import TrainFailure, TrainResult
+from nas.training.steps import batch_bounds, learning_rate_at, parameter_groups
 from nas.training.task import Split, Task, TaskSettings
-from nas.training.trainer import batch_bounds, learning_rate_at, parameter_groups, train
+from nas.training.trainer import train
 from search_spaces.candidate import Candidate
 from tests.nas_tests.training.small_tasks import QUICK, MixedNet, bright_half_task, build_small, candidate_of
 
@@ -47,11 +48,24 @@ def test_a_training_learns_reports_and_keeps_its_weights(tmp_path: Path) -> None
     assert (result.score.split, result.score.num_examples, result.seed) == ("val", len(task.val), 3)
     assert steps == [(step, result.num_steps) for step in range(1, result.num_steps + 1)]
     assert [record.step for record in result.history] == [result.num_steps * epoch // 3 for epoch in (1, 2, 3)]
-    assert result.history[-1].val_value == result.score.value
+    assert max(record.val_value for record in result.history) == result.score.value
+    assert {record.step: record.val_value for record in result.history}[result.chosen_step or 0] == result.score.value
     assert result.history[-1].train_loss < result.history[0].train_loss
     assert sorted(path.name for path in tmp_path.iterdir()) == ["weights.pt", "weights.pt.sha256"]
     model = load_model(candidate_of(), tmp_path / "weights.pt", sha256=result.weights_sha256, build=build_small)
     assert score_val(model, task, seed=3) == result.score
+
+
+def test_the_step_is_chosen_by_val_or_is_the_last(tmp_path: Path) -> None:
+    task, rough = bright_half_task(), QUICK.model_copy(update={"epochs": 6, "learning_rate": 0.03})
+    best = _train(task, tmp_path / "best", rough, seed=1)
+    last = _train(task, tmp_path / "last", rough.model_copy(update={"keep": "last"}), seed=1)
+    assert [each.val_value for each in best.history] == [each.val_value for each in last.history]
+    assert (last.chosen_step, last.score.value) == (last.num_steps, last.history[-1].val_value)
+    assert best.score.value == max(each.val_value for each in best.history)
+    assert best.chosen_step == next(each.step for each in best.history if each.val_value == best.score.value)
+    model = load_model(candidate_of(), tmp_path / "best" / "weights.pt", build=build_small)
+    assert score_val(model, task, seed=1) == best.score
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others(tmp_path: Path) -> None:

@@ -1,0 +1,101 @@
+"""Controls: scores that must be at chance, or the real ones mean something else than they seem to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import stdev
+from typing import Any
+
+from nas.front import Direction
+from nas.gates.result import GateResult
+from nas.training.score import HeldOutScore
+from nas.trial import score_from_json, score_to_json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlScores:
+    """What one network of the front scores on val when the link between inputs and labels is cut.
+
+    Attributes:
+        trial: of the network.
+        trained: its own score.
+        untrained: before its first step.
+        shuffled_labels: trained anew, shortly, on train labels that were dealt out at random.
+        shuffled_inputs: as trained, on val inputs dealt out at random.
+    """
+
+    trial: int
+    trained: HeldOutScore
+    untrained: HeldOutScore
+    shuffled_labels: HeldOutScore
+    shuffled_inputs: HeldOutScore
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON that `from_json` reads back."""
+        return {"trial": self.trial, **{name: score_to_json(getattr(self, name)) for name in _SCORES}}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ControlScores:
+        """The inverse of `to_json`."""
+        scores = {name: score_from_json(data[name]) for name in _SCORES}
+        return cls(trial=int(data["trial"]), **scores)
+
+
+_SCORES = ("trained", "untrained", "shuffled_labels", "shuffled_inputs")
+
+
+SURE = 3.29 / 1.96
+"""A 95% interval widened to 99.9%: a leak is seen at a glance, and a study without one must not be stopped."""
+SURE_CLASSES = 4.3
+"""99.8% quantile of Student's t for ten classes (nine degrees of freedom)."""
+
+
+def is_surely_above_chance(score: HeldOutScore, chance: float, direction: Direction) -> bool:
+    """Whether a score beats `chance` by more than examples and classes explain.
+
+    What a network learnt from shuffled labels answers, it answers for a whole class of look-alikes at
+    once: examples of a class are no independent draws, so the spread between classes counts as well.
+
+    >>> from nas.search.testing import made_up_score
+    >>> [is_surely_above_chance(made_up_score(right, "val"), 0.1, "maximize") for right in (50, 90)]
+    [False, True]
+    """
+    sign = 1.0 if direction == "maximize" else -1.0
+    margin = SURE * (score.value - score.lower if sign > 0 else score.upper - score.value)
+    classes = [value for _, value in score.slices]
+    if len(classes) > 1:
+        margin = max(margin, SURE_CLASSES * stdev(classes) / math.sqrt(len(classes)))
+    return sign * (score.value - chance) > margin
+
+
+def controls_gate(scores: ControlScores, majority_share: float, direction: Direction) -> GateResult:
+    """Neither shuffled score may be surely above what the majority class scores.
+
+    Args:
+        scores: of one network.
+        majority_share: share of val in its largest class.
+        direction: of the metric; where less is better, the untrained network stands for chance.
+    """
+    figures = (
+        ("trial", scores.trial), ("trained", scores.trained.value), ("untrained", scores.untrained.value),
+        ("majority_class", majority_share), ("shuffled_labels", scores.shuffled_labels.value),
+        ("shuffled_inputs", scores.shuffled_inputs.value),
+    )  # fmt: skip
+    chance = max(majority_share, scores.untrained.value) if direction == "maximize" else scores.untrained.value
+    for name, score, cause in (
+        ("labels", scores.shuffled_labels, "evaluation sees what training saw, or does not look at val's labels"),
+        ("inputs", scores.shuffled_inputs, "the score does not come from the inputs"),
+    ):
+        if is_surely_above_chance(score, chance, direction):
+            reason = (
+                f"with shuffled {name} trial {scores.trial} still scores {score.value:.3f}"
+                f" ({score.lower:.3f} to {score.upper:.3f}), chance is {chance:.3f}: {cause}"
+            )
+            return GateResult(passed=False, reason=reason, figures=figures)
+    reason = (
+        f"trial {scores.trial} falls from {scores.trained.value:.3f} to chance with shuffled inputs"
+        f" ({scores.shuffled_inputs.value:.3f}) and with shuffled labels ({scores.shuffled_labels.value:.3f})"
+    )
+    return GateResult(passed=True, reason=reason, figures=figures)

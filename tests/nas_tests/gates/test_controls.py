@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from nas.gates.controls import ControlScores, controls_gate
+from nas.search.testing import made_up_score
+
+CHANCE = made_up_score(36, "val")
+SCORES = ControlScores(
+    trial=3, trained=made_up_score(340, "val"), untrained=CHANCE, shuffled_labels=CHANCE, shuffled_inputs=CHANCE
+)
+
+
+def test_scores_at_chance_pass_and_are_in_the_figures() -> None:
+    result = controls_gate(SCORES, 0.1, "maximize")
+    assert result.passed
+    assert dict(result.figures)["majority_class"] == 0.1
+
+
+def test_a_score_above_chance_with_shuffled_labels_or_inputs_blocks_and_says_which() -> None:
+    for name in ("labels", "inputs"):
+        leaking = replace(SCORES, **{f"shuffled_{name}": made_up_score(90, "val")})
+        result = controls_gate(leaking, 0.1, "maximize")
+        assert not result.passed and f"shuffled {name}" in result.reason
+    assert controls_gate(replace(SCORES, shuffled_inputs=made_up_score(90, "val")), 0.3, "maximize").passed
+
+
+def test_where_less_is_better_the_untrained_network_is_chance() -> None:
+    assert controls_gate(SCORES, 0.1, "minimize").passed
+    assert not controls_gate(replace(SCORES, shuffled_labels=made_up_score(5, "val")), 0.1, "minimize").passed
+
+
+def test_answers_that_hold_for_whole_classes_at_once_are_no_evidence_of_a_leak() -> None:
+    """Seen with shuffled labels on digits: one class is mostly answered right, by luck."""
+    lucky = replace(made_up_score(65, "val"), slices=(("one", 0.9), *((str(digit), 0.1) for digit in range(9))))
+    assert controls_gate(replace(SCORES, shuffled_labels=lucky), 0.1, "maximize").passed
+    even = replace(made_up_score(90, "val"), slices=tuple((str(digit), 0.25) for digit in range(10)))
+    assert not controls_gate(replace(SCORES, shuffled_labels=even), 0.1, "maximize").passed
+
+
+def test_controls_survive_json() -> None:
+    assert ControlScores.from_json(json.loads(json.dumps(SCORES.to_json()))) == SCORES
