@@ -117,7 +117,7 @@ def _read(path: Path) -> pd.DataFrame:
         raise TableError(f"{path}: no such file; give a .csv or .csv.gz file with a header line") from error
     except (OSError, EOFError, ValueError) as error:  # pandas' parser errors are ValueErrors, as are bad encodings
         raise TableError(
-            f"{path}: not a readable CSV file ({error}); allowed: .csv or .csv.gz with a header"
+            f"{path}: not a readable CSV file ({' '.join(str(error).split())}); allowed: .csv or .csv.gz with a header"
         ) from error
     if frame.empty:
         raise TableError(f"{path}: the table has no rows; at least {MIN_VALUES} are needed")

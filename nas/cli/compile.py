@@ -64,6 +64,7 @@ def compile_(
     answer = {
         "candidate_id": network.candidate_id, "phase": phase or phases[0], "target": target,
         "threads": threads, "library": str(out / "model.so"), "bytes": compiled.artifact.model_bytes,
+        "weights": "random" if not weights.is_file() else str(weights),
         "tuned_coverage": compiled.artifact.tuned_coverage, "seconds": compiled.compile_s,
     }  # fmt: skip
     if as_json:
@@ -82,6 +83,8 @@ def read_candidate(path: Path) -> Candidate:
     from nas.profile.targets import CandidateTarget
     from nas.profile.targets import find_target as find_network
 
+    if not path.exists():
+        raise CompileError(f"{path}: no such file; give a winner's folder or a candidate.json")
     network = find_network(str(path), None)
     if not isinstance(network, CandidateTarget):
         raise CompileError(f"{path}: not a candidate; give a winner's folder or a candidate.json")
