@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,6 +44,7 @@ def compile_(
     from profilers.lock import state_folder
     from search_spaces.registry import make_space
 
+    out = out.absolute()
     device = find_target(target).device(threads)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CompileError(f"{out}: exists and is not an empty folder; give another --out, or remove it")
@@ -94,9 +96,12 @@ def read_candidate(path: Path) -> Candidate:
 def _copy(artifact: Path, out: Path) -> None:
     """All or nothing: a copy beside `out` that takes its name when it is whole."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    building = out.with_name(f".{out.name}.tmp")
-    shutil.rmtree(building, ignore_errors=True)
-    shutil.copytree(artifact, building)
-    if out.is_dir():
-        out.rmdir()
-    building.rename(out)
+    building = Path(tempfile.mkdtemp(prefix=".nas-compile-", dir=out.parent))
+    try:
+        shutil.copytree(artifact, building, dirs_exist_ok=True)
+        if out.is_dir():
+            out.rmdir()
+        building.rename(out)
+    except BaseException:
+        shutil.rmtree(building, ignore_errors=True)
+        raise
