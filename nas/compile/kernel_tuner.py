@@ -35,6 +35,8 @@ LOCK_POLL_S = 0.002
 """Schedules are timed for some 20 ms, so waiting workers ask often."""
 LOCK_TIMEOUT_S = 600.0
 """How long one trial waits for the device: longer than a look at a front's finalists."""
+MIN_TRIALS_FOR_DRAWS = 16
+"""With fewer, a kernel that has hand-written schedules gets no random ones: MetaSchedule takes seconds to import."""
 SCHEDULE_SEED = 20_260_101
 
 
@@ -152,13 +154,15 @@ def _schedules(
     """Schedules written for such kernels, best guess first; then random draws. The same in every process."""
     from nas.compile.schedules.proposals import proposals, scheduled
 
-    proposed = proposals(workload, target)[:num_trials]
+    proposed = proposals(workload, target)
+    num_made = 0
     for trial, proposal in enumerate(proposed):
-        schedule = scheduled(workload, proposal)
-        if schedule is not None:
+        schedule = scheduled(workload, proposal) if num_made < num_trials else None
+        if schedule is not None:  # one that does not fit the kernel is no trial
+            num_made += 1
             yield trial, schedule
-    num_draws = num_trials - len(proposed)
-    if num_draws > 0:
+    num_draws = num_trials - num_made
+    if num_draws > 0 and (num_made == 0 or num_trials >= MIN_TRIALS_FOR_DRAWS):
         for draw, schedule in enumerate(_random_draws(workload, target, num_draws)):
             yield len(proposed) + draw, schedule
 

@@ -173,7 +173,8 @@ class KernelTuner:
                 name=result.name,
                 trace_json=result.trace_json,
                 latency_s=result.latency_s,
-                num_trials=result.num_trials,
+                # A kernel with fewer schedules than were wanted has no more to try.
+                num_trials=max(result.num_trials, num_wanted),
                 num_failed=result.num_failed,
             )
         )

@@ -10,6 +10,7 @@ import pytest
 
 from nas.compile import kernel_tuner
 from nas.compile.database import KernelRecord, TuningDatabase
+from nas.compile.kernel_tuner import MIN_TRIALS_FOR_DRAWS
 from nas.compile.kernels import KernelTask
 from nas.compile.tuning import LIGHT_TRIALS, MAX_CRASHES, KernelTuner
 from nas.compile.workers import WorkerPool
@@ -78,7 +79,16 @@ def test_a_light_kernel_gets_a_few_trials_only(
     report = make_tuner(num_trials=LIGHT_TRIALS + 2).tune([mean], database)
     assert report.num_trials == LIGHT_TRIALS
     heavy = dataclasses.replace(mean, key="another", is_heavy=True)
-    assert make_tuner(num_trials=LIGHT_TRIALS + 2).tune([heavy], database).num_trials == LIGHT_TRIALS + 2
+    assert make_tuner(num_trials=MIN_TRIALS_FOR_DRAWS).tune([heavy], database).num_trials == MIN_TRIALS_FOR_DRAWS
+
+
+def test_a_kernel_with_fewer_schedules_than_trials_is_not_tuned_again(
+    make_tuner: MakeTuner, database: TuningDatabase, mean: KernelTask
+) -> None:
+    heavy = dataclasses.replace(mean, is_heavy=True)
+    tuner = make_tuner(num_trials=MIN_TRIALS_FOR_DRAWS - 1)
+    assert 0 < tuner.tune([heavy], database).num_trials < MIN_TRIALS_FOR_DRAWS - 1
+    assert tuner.missing([heavy], database, refines=True) == []
 
 
 def test_without_trials_nothing_is_tuned_and_no_worker_starts(
