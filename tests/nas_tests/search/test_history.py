@@ -47,7 +47,7 @@ def study_of(count: int) -> list[FrozenTrial]:
     trials = []
     for number, choices in enumerate(choices_of(count)):
         latency_ms = float(generator.uniform(1, 12))
-        trials.append(trial_of(number, choices, 0.08 * latency_ms + 0.3 * float(generator.random()), latency_ms))
+        trials.append(trial_of(number, choices, 0.08 * latency_ms + 0.6 * float(generator.random()), latency_ms))
     return trials
 
 
