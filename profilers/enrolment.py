@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 from collections.abc import Mapping
@@ -86,9 +87,39 @@ class Enrolment:
                 int(size): tuple(CanaryLevel(**level) for level in levels) for size, levels in data["canaries"].items()
             }
             aa = None if data["aa"] is None else AaResult(**data["aa"])
-            return cls(device=DeviceSpec(**device), canaries=canaries, noise=Noise(**data["noise"]), aa=aa)
+            known = cls(device=DeviceSpec(**device), canaries=canaries, noise=Noise(**data["noise"]), aa=aa)
+            _check(known)
+            return known
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ProfilerError(f"enrolment of an unknown form ({error!r}); delete it and enrol again") from error
+
+
+def _check(known: Enrolment) -> None:
+    """Every number is one that a run could have left.
+
+    Raises:
+        ValueError: one is not, by name.
+    """
+    numbers: list[tuple[str, object, float]] = []
+    for size, levels in known.canaries.items():
+        if size < 0 or not levels:
+            raise ValueError(f"canary of {size} bytes with {len(levels)} levels")
+        for level in levels:
+            numbers += [("compute_ms", level.compute_ms, 1e5), ("bandwidth_ms", level.bandwidth_ms, 1e5)]
+            numbers += [
+                ("compute_spread", level.compute_spread, 1.0),
+                ("bandwidth_spread", level.bandwidth_spread, 1.0),
+            ]
+    noise = known.noise
+    numbers += [] if noise.floor is None else [("floor", noise.floor, 1.0)]
+    numbers += [("least_spread", noise.least_spread, 1.0), ("spread_ratio", noise.spread_ratio, 100.0)]
+    numbers += [("degrees", noise.degrees, 1e4), ("drift_ratio", noise.drift_ratio, 100.0)]
+    if known.aa is not None:
+        numbers += [("gap95", known.aa.gap95, math.inf), ("num_pairs", known.aa.num_pairs, 1e9)]
+        numbers += [("num_rejected", known.aa.num_rejected, 1e9), ("num_false_alarms", known.aa.num_false_alarms, 1e9)]
+    for name, value, largest in numbers:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= largest:
+            raise ValueError(f"{name} is {value!r}; allowed: 0 to {largest:g}")
 
 
 class EnrolmentStore:

@@ -14,6 +14,7 @@ columns of latency whose names start with `lat_ms` or `latency_ms`.
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,9 +116,14 @@ def _read(path: Path) -> pd.DataFrame:
         frame = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8")
     except FileNotFoundError as error:
         raise TableError(f"{path}: no such file; give a .csv or .csv.gz file with a header line") from error
-    except (OSError, EOFError, ValueError) as error:  # pandas' parser errors are ValueErrors, as are bad encodings
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        zlib.error,
+    ) as error:  # pandas' parser errors are ValueErrors, as are bad encodings
         raise TableError(
-            f"{path}: not a readable CSV file ({error}); allowed: .csv or .csv.gz with a header"
+            f"{path}: not a readable CSV file ({' '.join(str(error).split())}); allowed: .csv or .csv.gz with a header"
         ) from error
     if frame.empty:
         raise TableError(f"{path}: the table has no rows; at least {MIN_VALUES} are needed")

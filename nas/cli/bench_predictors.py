@@ -64,6 +64,8 @@ def print_table(result: BenchResult) -> None:
     from rich.console import Console
     from rich.table import Table as Grid
 
+    from nas.bench.predictors import TUNED_ON
+
     if result.is_quick:
         print("quick run: these figures are coarse")
     grid = Grid(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
@@ -76,6 +78,11 @@ def print_table(result: BenchResult) -> None:
     for group, rows in groups.items():
         grid.add_row(*group, *(_mean_text([row[name] for row in rows]) for name in SHOWN))
     Console(width=140).print(grid)
+    print("within5, within10, coverage90, violations and admitted are shares; mape is a fraction (1.0 is 100%),")
+    print("large where a table has latencies near zero; violations: of those admitted at a budget of the median")
+    tuned = sorted({str(row["device"]) for row in result.rows} & TUNED_ON)
+    if tuned:
+        print(f"not in the figures over all devices, as the model's form was chosen on them: {', '.join(tuned)}")
     dropped = result.figures["dropped_values"]
     assert isinstance(dropped, Mapping)
     for device, count in dropped.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -47,7 +48,7 @@ def search(
 
     if unknown := [name for name in method or () if name not in METHODS]:
         raise BenchSearchError(f"method {unknown[0]!r}: unknown; allowed: {', '.join(METHODS)}")
-    if not 0 < quantile <= 1 or seeds < 1 or evaluations < 1 or noise < 0 or measured < 0:
+    if not 0 < quantile <= 1 or seeds < 1 or evaluations < 1 or not 0 <= noise < math.inf or measured < 0:
         raise BenchSearchError(
             f"quantile {quantile:g}, {seeds} seeds, {evaluations} evaluations, noise {noise:g}, {measured} measured:"
             " allowed are a quantile above 0 and up to 1, at least 1 seed and 1 evaluation, and nothing negative"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,6 +44,7 @@ def compile_(
     from profilers.lock import state_folder
     from search_spaces.registry import make_space
 
+    out = out.absolute()
     device = find_target(target).device(threads)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CompileError(f"{out}: exists and is not an empty folder; give another --out, or remove it")
@@ -64,6 +66,7 @@ def compile_(
     answer = {
         "candidate_id": network.candidate_id, "phase": phase or phases[0], "target": target,
         "threads": threads, "library": str(out / "model.so"), "bytes": compiled.artifact.model_bytes,
+        "weights": "random" if not weights.is_file() else str(weights),
         "tuned_coverage": compiled.artifact.tuned_coverage, "seconds": compiled.compile_s,
     }  # fmt: skip
     if as_json:
@@ -82,6 +85,8 @@ def read_candidate(path: Path) -> Candidate:
     from nas.profile.targets import CandidateTarget
     from nas.profile.targets import find_target as find_network
 
+    if not path.exists():
+        raise CompileError(f"{path}: no such file; give a winner's folder or a candidate.json")
     network = find_network(str(path), None)
     if not isinstance(network, CandidateTarget):
         raise CompileError(f"{path}: not a candidate; give a winner's folder or a candidate.json")
@@ -91,9 +96,12 @@ def read_candidate(path: Path) -> Candidate:
 def _copy(artifact: Path, out: Path) -> None:
     """All or nothing: a copy beside `out` that takes its name when it is whole."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    building = out.with_name(f".{out.name}.tmp")
-    shutil.rmtree(building, ignore_errors=True)
-    shutil.copytree(artifact, building)
-    if out.is_dir():
-        out.rmdir()
-    building.rename(out)
+    building = Path(tempfile.mkdtemp(prefix=".nas-compile-", dir=out.parent))
+    try:
+        shutil.copytree(artifact, building, dirs_exist_ok=True)
+        if out.is_dir():
+            out.rmdir()
+        building.rename(out)
+    except BaseException:
+        shutil.rmtree(building, ignore_errors=True)
+        raise

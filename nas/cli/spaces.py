@@ -52,7 +52,9 @@ def parse_image(text: str) -> tuple[int, int, int]:
     (3, 32, 32)
     """
     parts = text.lower().split("x")
-    if len(parts) != 3 or not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
+    if len(parts) != 3 or not all(
+        part.isascii() and part.isdigit() and len(part) < 10 and int(part) > 0 for part in parts
+    ):
         raise typer.BadParameter(
             f"{text!r}; allowed: CHANNELSxHEIGHTxWIDTH, for instance 3x32x32", param_hint="--input"
         )

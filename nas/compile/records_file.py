@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +22,9 @@ _KIND = "nas-tuning-records"
 _FORMAT = 1
 MAX_FILE_BYTES = 512 << 20
 """Some 20,000 records; a space has a few hundred."""
+MIN_LATENCY_S, MAX_LATENCY_S = 5e-9, 600.0
+"""An empty call takes longer than the one; no kernel of a network that is searched for as long as the other."""
+MAX_TRIALS = 10_000_000
 MAX_TRACE_BYTES = 4 << 20
 _FIELDS = tuple(KernelRecord.__slots__)
 _NODE = re.compile(r"None|bool|int|float|ffi\.(Array|Map|String)|(ir|prim|s_tir|tirx)\.[A-Za-z0-9]+")
@@ -100,6 +102,8 @@ def read_records(path: Path, identity: Mapping[str, str]) -> list[KernelRecord]:
 
 def _read(path: Path) -> bytes:
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise RecordsFileError(f"{path}: not a file; give a file that `nas tune --export` wrote")
         size = path.stat().st_size
         if size > MAX_FILE_BYTES:
             raise RecordsFileError(f"{path}: {size} bytes; allowed: {MAX_FILE_BYTES}")
@@ -123,6 +127,7 @@ def _header(path: Path, line: bytes) -> Mapping[str, Any]:
 def _record(path: Path, number: int, line: bytes) -> KernelRecord:
     try:
         values = json.loads(line)
+        json.dumps(values, ensure_ascii=False).encode()  # half of a surrogate pair is no text
         record = KernelRecord(**dict(zip(_FIELDS, values, strict=True)))
         problem = _problem(record)
     except (ValueError, TypeError, RecursionError) as error:
@@ -139,10 +144,10 @@ def _problem(record: KernelRecord) -> str | None:
         return f"key {_shown(record.key)} is not 24 hexadecimal digits"
     if not isinstance(record.name, str) or not re.fullmatch(r"[A-Za-z0-9_]{1,500}", record.name):
         return f"name {_shown(record.name)} is no kernel's"
-    if not isinstance(record.latency_s, float) or not math.isfinite(record.latency_s) or record.latency_s <= 0:
-        return f"latency {_shown(record.latency_s)} s is no time"
+    if not isinstance(record.latency_s, float) or not MIN_LATENCY_S <= record.latency_s <= MAX_LATENCY_S:
+        return f"latency {_shown(record.latency_s)} s is no time of a kernel"
     counts = (record.num_failed, record.num_trials)
-    if any(type(count) is not int for count in counts) or not 0 <= record.num_failed < record.num_trials:
+    if any(type(count) is not int for count in counts) or not 0 <= record.num_failed < record.num_trials <= MAX_TRIALS:
         return f"{_shown(record.num_failed)} failed of {_shown(record.num_trials)} trials cannot be"
     if not isinstance(record.trace_json, str) or len(record.trace_json) > MAX_TRACE_BYTES:
         return f"schedule is no text of at most {MAX_TRACE_BYTES} bytes"
@@ -157,11 +162,25 @@ def _trace_problem(text: str) -> str | None:
     root = graph.get("root_index")
     if type(root) is not int or not 0 <= root < len(nodes) or nodes[root].get("type") != "s_tir.Trace":
         return "schedule is not a trace"
-    for node in nodes:
+    for index, node in enumerate(nodes):
+        if not _points_back(node.get("data"), index):
+            return f"schedule's node {index} refers to one that is not before it"
         kind = node.get("type")
         if not isinstance(kind, str) or not _NODE.fullmatch(kind) or _NODES_OF_CODE.fullmatch(kind):
             return f"schedule holds a {_shown(kind)}, which no step needs"
     return None
+
+
+def _points_back(data: object, index: int) -> bool:
+    """Whether a node refers to earlier nodes only, as TVM writes them: it follows a cycle until it crashes.
+
+    Every whole number in a list or a record of fields is a reference.
+    """
+    parts = data if isinstance(data, list) else list(data.values()) if isinstance(data, dict) else []
+    return all(
+        0 <= part < index if type(part) is int else isinstance(part, str | float | bool) or part is None
+        for part in parts
+    )
 
 
 def _shown(value: object) -> str:

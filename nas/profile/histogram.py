@@ -65,10 +65,9 @@ def draw_histograms(rows: list[HistogramData]) -> bytes:
         panel.axvline(row.latency_ms, color="#d9822b", linewidth=1.5)
         beyond = f", {row.num_beyond} slower runs not shown" if row.num_beyond else ""
         numbers = f"median {row.latency_ms:.4g} ms, 95% {row.lower_ms:.4g} to {row.upper_ms:.4g}{beyond}"
-        title = f"{row.label}\n{numbers}"
-        panel.set_title(title, fontsize=8, loc="left")
-        if row.rejected_because is not None:
-            panel.text(0.99, 0.9, "rejected", transform=panel.transAxes, ha="right", va="top", color="#a33", fontsize=9)
+        rejected = "" if row.rejected_because is None else "REJECTED, no result: "
+        title = f"{row.label}\n{rejected}{numbers}"
+        panel.set_title(title, fontsize=8, loc="left", color="#a33" if rejected else "black")
         panel.set_ylabel("runs", fontsize=8)
         panel.tick_params(labelsize=8)
         panel.spines[["top", "right"]].set_visible(False)

@@ -52,6 +52,7 @@ def read_model(path: Path) -> onnx.ModelProto:
 
 def _load_external_data(model: onnx.ModelProto, path: Path) -> None:
     """Reads weights kept in other files, which must lie in the model's own folder or below."""
+    from onnx.checker import ValidationError
     from onnx.external_data_helper import load_external_data_for_tensor
 
     folder = path.resolve().parent
@@ -70,7 +71,7 @@ def _load_external_data(model: onnx.ModelProto, path: Path) -> None:
             raise ModelFileError(f"{path}: weights {tensor.name!r} are kept in {location!r}, which is missing")
         try:
             load_external_data_for_tensor(tensor, str(folder))
-        except (OSError, ValueError, RuntimeError, onnx.checker.ValidationError) as error:
+        except (OSError, ValueError, RuntimeError, ValidationError) as error:
             raise ModelFileError(f"{path}: weights {tensor.name!r} in {location!r}: {_first_line(error)}") from error
         tensor.data_location = tensor.DEFAULT
         del tensor.external_data[:]

@@ -31,7 +31,9 @@ def profile_json(profile: Profile) -> dict[str, Any]:
         "precision": profile.precision,
         "threads": profile.num_threads,
         "device": {"id": profile.device.id, "fingerprint": profile.device.fingerprint},
-        "latency_ms": None if seen is None else _latency_json(seen),
+        "latency_ms": None if seen is None or seen.rejected_because is not None else _latency_json(seen),
+        # Apart, so that nobody who reads `latency_ms` ships it.
+        "rejected_latency_ms": None if seen is None or seen.rejected_because is None else _latency_json(seen),
         "first_inference_ms": None if seen is None else seen.first_inference_ms,
         "parity_max_abs": None if seen is None else seen.parity_max_abs,
         "tuned_coverage": None if made is None else made.artifact.tuned_coverage,
@@ -124,8 +126,10 @@ def _profile_lines(profile: Profile) -> list[str]:
     if artifact.tuned_coverage is not None:
         checked += f"; {artifact.tuned_coverage:.0%} of the operations in tuned kernels"
     energy = [] if seen.energy_mj is None else [f"energy   {seen.energy_mj:.3g} mJ an inference, the whole package's"]
+    name = "latency " if profile.failure is None else "rejected"
     return [
-        f"latency  {seen.latency_ms:.4g} ms, 95% {seen.lower_ms:.4g} to {seen.upper_ms:.4g}"
+        *failure,
+        f"{name} {seen.latency_ms:.4g} ms, 95% {seen.lower_ms:.4g} to {seen.upper_ms:.4g}"
         f" ({len(seen.blocks)} blocks in {processes} processes)",
         f"         p90 {seen.p90_ms:.4g} ms, best case {seen.best_ms:.4g} ms, first run"
         f" {seen.first_inference_ms:.4g} ms",
@@ -133,7 +137,6 @@ def _profile_lines(profile: Profile) -> list[str]:
         checked,
         *energy,
         *_sustained_lines(profile.sustained),
-        *failure,
     ]
 
 

@@ -114,7 +114,11 @@ def parse_shapes(texts: list[str]) -> tuple[tuple[str, tuple[int, ...]], ...]:
     for text in texts:
         name, separator, sizes = text.rpartition(":")
         parts = sizes.lower().split("x")
-        if not separator or not name or not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
+        if (
+            not separator
+            or not name
+            or not all(part.isascii() and part.isdigit() and len(part) < 10 and int(part) > 0 for part in parts)
+        ):
             raise TargetError(f"--input {text!r}: allowed is NAME:SIZExSIZE..., for instance x:1x3x224x224")
         if name in shapes:
             raise TargetError(f"--input: {name!r} is given twice")

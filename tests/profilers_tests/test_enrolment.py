@@ -46,6 +46,35 @@ def test_a_damaged_file_is_as_none_at_all(tmp_path: Path, content: str) -> None:
     assert store.all() == []
 
 
+@pytest.mark.parametrize(
+    ("part", "field", "value"),
+    [
+        ("canaries", "compute_ms", "fast"), ("canaries", "compute_ms", None), ("canaries", "bandwidth_spread", 1e9),
+        ("canaries", "compute_spread", float("nan")), ("noise", "floor", "x"), ("noise", "floor", -1),
+        ("noise", "floor", float("nan")), ("noise", "least_spread", "a"), ("noise", "degrees", -4),
+        ("aa", "num_pairs", -3), ("aa", "gap95", "wide"), ("aa", "gap95", -0.5),
+    ],
+)  # fmt: skip
+def test_a_file_with_a_number_that_no_run_leaves_is_as_none_at_all(
+    tmp_path: Path, part: str, field: str, value: object
+) -> None:
+    data = json.loads(json.dumps(ENROLLED.to_json()))
+    place = data["canaries"][str(4 << 20)][0] if part == "canaries" else data[part]
+    assert field in place
+    place[field] = value
+    store = EnrolmentStore(tmp_path)
+    store.path(FAKE_DEVICE.fingerprint).write_text(json.dumps(data))
+    assert store.load(FAKE_DEVICE) == Enrolment(device=FAKE_DEVICE)
+    assert store.all() == []
+
+
+def test_a_canary_without_levels_is_as_no_file(tmp_path: Path) -> None:
+    data = ENROLLED.to_json() | {"canaries": {"4096": []}}
+    store = EnrolmentStore(tmp_path)
+    store.path(FAKE_DEVICE.fingerprint).write_text(json.dumps(data))
+    assert store.all() == []
+
+
 def test_a_file_under_anothers_name_is_not_believed(tmp_path: Path) -> None:
     store, other = EnrolmentStore(tmp_path), replace(FAKE_DEVICE, cores=(7,))
     store.save(ENROLLED)

@@ -138,6 +138,12 @@ def test_a_huge_file_is_refused_unread(
     refused(destination, exported, "bytes; allowed: 100")
 
 
+def referring(data: object) -> str:
+    """A trace whose second node refers to `data`."""
+    nodes = [{"type": "ffi.Array", "data": []}, {"type": "ffi.Array", "data": data}, {"type": "s_tir.Trace"}]
+    return json.dumps({"root_index": 2, "nodes": nodes})
+
+
 def nested(kind: object) -> str:
     return json.dumps({"root_index": 0, "nodes": [{"type": "s_tir.Trace"}, {"type": kind}]})
 
@@ -151,6 +157,16 @@ def nested(kind: object) -> str:
         ({"latency_s": -1.0}, "is no time"),
         ({"latency_s": float("nan")}, "is no time"),
         ({"latency_s": "1"}, "is no time"),
+        ({"latency_s": 5e-324}, "is no time"),
+        ({"latency_s": 1e300}, "is no time"),
+        ({"num_trials": 10**30}, "cannot be"),
+        ({"num_trials": 2**63 - 1}, "cannot be"),
+        ({"trace_json": referring([1])}, "node 1 refers to one that is not before it"),
+        ({"trace_json": referring([7])}, "node 1 refers to one that is not before it"),
+        ({"trace_json": referring([-1])}, "node 1 refers to one that is not before it"),
+        ({"trace_json": referring([[0]])}, "node 1 refers to one that is not before it"),
+        ({"trace_json": referring({"insts": 2})}, "node 1 refers to one that is not before it"),
+        ({"trace_json": TRACE.replace("ffi.Map", "\ud800")}, "surrogates not allowed"),
         ({"num_trials": 0}, "cannot be"),
         ({"num_failed": True}, "cannot be"),
         ({"trace_json": None}, "no text"),
@@ -306,3 +322,10 @@ def test_a_failure_is_kept_until_a_record_comes_or_it_is_forgotten(destination: 
     assert destination.failures(keys) == {keys[1]: 16}
     destination.forget_failures()
     assert destination.failures(keys) == {}
+
+
+def test_what_is_neither_file_nor_folder_is_refused_unread(destination: TuningDatabase, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, Path("/dev/zero")):
+        refused(destination, path, "not a file")

@@ -62,7 +62,11 @@ def test_what_was_not_measured_is_null_and_says_why() -> None:
 def test_a_rejected_number_is_shown_and_marked_unusable() -> None:
     report = ProfileReport(profiles=(REJECTED,), pairs=())
     assert to_json(report)["failure"] == "rejected: someone else was there"
-    assert any("NOT USABLE" in line and "someone else" in line for line in report_lines(report))
+    assert to_json(report)["latency_ms"] is None, "a script that reads it must not get a number"
+    assert to_json(report)["rejected_latency_ms"]["value"] == 2.0
+    lines = report_lines(report)
+    assert "NOT USABLE" in lines[1] and "someone else" in lines[1], "before the number"
+    assert not any(line.strip().startswith("latency") for line in lines)
     (data,) = histogram_data(report)
     assert data.rejected_because == "someone else was there"
 
