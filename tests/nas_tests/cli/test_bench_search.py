@@ -52,7 +52,8 @@ def test_a_quick_run_is_short_and_says_that_it_is_coarse(machine: FakeMachine, t
 def test_bad_input_is_one_line(machine: FakeMachine, tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     table = write_small_table(tmp_path)
     columns = () if "--architecture" in arguments else COLUMNS
-    said = machine.nas("bench", "search", *(table if each == "TABLE" else each for each in arguments), *columns)
+    short = ("--quick",) if "--method" in arguments else ("--quick", "--method", "random")
+    said = machine.nas("bench", "search", *(table if each == "TABLE" else each for each in arguments), *columns, *short)
     assert said.code == 2
     assert message in said.err
     assert len(said.err.strip().splitlines()) == 1
