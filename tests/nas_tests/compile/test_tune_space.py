@@ -14,7 +14,7 @@ from nas.compile.tune_space import TunedKernel, TuneSpaceError, Watch, speedup, 
 from nas.compile.tuning import TuningReport
 from nas.compile.tvm import CompileFailure, CompileLimits, TvmCompiler
 from profilers.device import local_device
-from search_spaces.candidate import BlockSpec
+from search_spaces.candidate import BlockSpec, Value
 from search_spaces.conv_attention import ConvAttentionSpace, StageOptions
 from search_spaces.layers import layers_of
 
@@ -28,6 +28,9 @@ class OneStage(ConvAttentionSpace):
 
     def kinds(self, stage: int) -> tuple[str, ...]:
         return ("attention",)
+
+    def references(self) -> dict[str, dict[str, Value]]:
+        return {"only": {"stage1.width": 32, "stage1.depth": 1, "stage1.layer0.kind": "attention"}}
 
 
 class CountingCompiler:
