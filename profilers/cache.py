@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
 from profilers.artifact import Artifact
 from profilers.device import DeviceSpec
 from profilers.errors import ProfileFailure, ProfilerError
+from profilers.json_file import write_json
 from profilers.measurement import Measurement, MeasureProtocol
 from profilers.profiler import Profiler
 from profilers.statistics import summarise
@@ -59,8 +58,4 @@ def _read(path: Path) -> Measurement | None:
 
 
 def _write(path: Path, measurement: Measurement) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    with os.fdopen(descriptor, "w") as stream:
-        json.dump(measurement.to_json(), stream)
-    Path(name).replace(path)
+    write_json(path, measurement.to_json())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -15,6 +13,7 @@ from typing import Any
 from profilers.canary import CanaryLevel
 from profilers.device import DeviceSpec, differences
 from profilers.errors import ProfilerError
+from profilers.json_file import write_json
 from profilers.lock import state_folder
 from profilers.measurement import Measurement
 from profilers.noise import UNKNOWN_NOISE, Noise
@@ -144,13 +143,7 @@ class EnrolmentStore:
 
     def save(self, enrolment: Enrolment) -> None:
         """Replaces the device's file."""
-        path = self.path(enrolment.device.fingerprint)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-        with os.fdopen(descriptor, "w") as stream:
-            json.dump(enrolment.to_json(), stream, indent=1)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
+        write_json(self.path(enrolment.device.fingerprint), enrolment.to_json(), indent=1)
 
     def all(self) -> list[Enrolment]:
         """Every device that can be read, the latest file first."""

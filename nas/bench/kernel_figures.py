@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -133,7 +132,7 @@ def geometric_mean(values: Sequence[float]) -> float | None:
     >>> geometric_mean([1.0, 4.0]), geometric_mean([])
     (2.0, None)
     """
-    return math.exp(statistics.fmean([math.log(value) for value in values])) if values else None
+    return statistics.geometric_mean(values) if values else None
 
 
 def _ratios(results: Sequence[NetworkResult], other: str) -> list[float]:

@@ -25,6 +25,7 @@ from nas.compile.tuning import KernelTuner, TuningReport
 from nas.compile.workers import WorkerFailure, WorkerPool
 from profilers.artifact import Artifact, ArtifactError, hash_file
 from profilers.device import DeviceSpec
+from profilers.json_file import write_json
 from search_spaces.candidate import Candidate
 
 _BUILDING = ".building-"
@@ -301,11 +302,7 @@ class TvmCompiler:
         rows = [dataclasses.asdict(task) for task in tasks]
         for row in rows:
             del row["workload_json"]
-        self._plans.mkdir(parents=True, exist_ok=True)
-        path = self._plans / f"{identity[:32]}.json"
-        with tempfile.NamedTemporaryFile("w", dir=self._plans, suffix=".tmp", delete=False) as stream:
-            json.dump(rows, stream)
-        Path(stream.name).replace(path)
+        write_json(self._plans / f"{identity[:32]}.json", rows)
 
 
 def _remove_abandoned(artifacts: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +15,7 @@ from profilers.cost_model.candidate_terms import CandidateEncoder
 from profilers.cost_model.interval import Errors
 from profilers.cost_model.model import CostModel
 from profilers.cost_model.terms import CostModelError
+from profilers.json_file import write_json
 from search_spaces.candidate import Candidate, CandidateError
 
 _FORMAT = 1
@@ -163,15 +162,7 @@ def save(calibration: Calibration, path: Path) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    try:
-        with os.fdopen(descriptor, "w") as stream:
-            json.dump(calibration.to_json(), stream)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_json(path, calibration.to_json())
 
 
 def load(path: Path, key: CalibrationKey) -> Calibration:
