@@ -60,8 +60,13 @@ BlockLayers = tuple[tuple[Layer, ...], Shape]
 """The layers of one block, and the shape that leaves it."""
 
 
-def layers_of(candidate: Candidate) -> tuple[Layer, ...]:
+def layers_of(candidate: Candidate, phase: str | None = None) -> tuple[Layer, ...]:
     """Every layer of `candidate`, first to last.
+
+    Args:
+        candidate: the network.
+        phase: the entry point that runs them; None means the first of the candidate's space. It matters only
+            where phases differ in shapes: `decode@512` moves one token, `prefill@512` as many as the prompt has.
 
     Raises:
         CandidateError: a block kind that nobody knows, or one that does not fit the shape that reaches it.
@@ -76,7 +81,7 @@ def layers_of(candidate: Candidate) -> tuple[Layer, ...]:
     [('blocks.0.convs.0', 18432), ('head.pool', 0), ('head.linear', 320)]
     """
     layers: list[Layer] = []
-    shape = input_shape(candidate.input)
+    shape = input_shape(candidate.input, phase)
     for index, block in enumerate((*candidate.blocks, candidate.head)):
         prefix = f"blocks.{index}" if index < len(candidate.blocks) else "head"
         block_layers, shape = layers_of_block(block, shape)
@@ -96,20 +101,35 @@ def layers_of_block(block: BlockSpec, shape: Shape) -> BlockLayers:
     return BLOCKS[block.kind](block, shape)
 
 
-def input_shape(spec: BlockSpec) -> Shape:
-    """The shape that a candidate's input has, without the batch.
+def input_shape(spec: BlockSpec, phase: str | None = None) -> Shape:
+    """The shape that a candidate's input has in a phase, without the batch; see `layers_of` for `phase`.
 
     >>> input_shape(BlockSpec.of("image", channels=3, height=32, width=24))
     (3, 32, 24)
     """
-    if spec.kind != "image":
-        raise CandidateError(f"input kind {spec.kind!r} is unknown; known: ['image']")
-    return spec.integer("channels"), spec.integer("height"), spec.integer("width")
+    if spec.kind not in INPUTS:
+        raise CandidateError(f"input kind {spec.kind!r} is unknown; known: {sorted(INPUTS)}")
+    return INPUTS[spec.kind](spec, phase)
 
 
-def num_macs(candidate: Candidate) -> int:
+def state_bytes(candidate: Candidate, phase: str) -> int | None:
+    """Bytes that `candidate` keeps from one call to the next after `phase`; None for networks that keep nothing.
+
+    For a language model: key and value caches and convolution states of one sequence.
+
+    >>> candidate = Candidate(
+    ...     space="conv_attention", space_version=1, blocks=(),
+    ...     input=BlockSpec.of("image", channels=1, height=8, width=8), head=BlockSpec.of("classifier", classes=10),
+    ... )
+    >>> state_bytes(candidate, "infer") is None
+    True
+    """
+    return STATES[candidate.head.kind](candidate, phase) if candidate.head.kind in STATES else None
+
+
+def num_macs(candidate: Candidate, phase: str | None = None) -> int:
     """Multiply-accumulates of one sample: convolutions, linear layers and both attention products."""
-    return sum(layer.num_macs for layer in layers_of(candidate))
+    return sum(layer.num_macs for layer in layers_of(candidate, phase))
 
 
 def num_params(candidate: Candidate) -> int:
@@ -262,6 +282,16 @@ def _classifier(block: BlockSpec, shape: Shape) -> BlockLayers:
     )
     return (pool, linear), (classes,)
 
+
+def _image_input(spec: BlockSpec, phase: str | None) -> Shape:
+    return spec.integer("channels"), spec.integer("height"), spec.integer("width")
+
+
+INPUTS: dict[str, Callable[[BlockSpec, str | None], Shape]] = {"image": _image_input}
+"""Input kind to the shape that enters the first block in a phase."""
+
+STATES: dict[str, Callable[[Candidate, str], int]] = {}
+"""Head kind to the bytes of state after a phase, for networks that keep one."""
 
 BLOCKS: dict[str, Callable[[BlockSpec, Shape], BlockLayers]] = {
     "stem": _stem,

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from search_spaces.candidate import Candidate
@@ -16,12 +15,9 @@ from search_spaces.space import Phase
 
 if TYPE_CHECKING:
     import torch
-    from torch import fx, nn
+    from torch import nn
 
-Arrays = tuple[NDArray[np.float32], ...]
-
-INPUT_SEED = 20_260_101
-"""Seed of the fixed inputs on which compiled code is compared with torch."""
+Arrays = tuple[NDArray[Any], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +25,7 @@ class Reference:
     """A folded torch model with the answers that every compiled version must give.
 
     Attributes:
-        model: batch norm folded into convolutions; what all runtimes compile.
+        model: the entry point, batch norm folded into convolutions; what all runtimes compile.
         inputs, outputs: fixed inputs, and the answers of the model before folding.
     """
 
@@ -43,7 +39,7 @@ def make_reference(candidate: Candidate, phase: Phase, weights: Path | None, see
 
     Args:
         candidate: the network.
-        phase: its entry point; the inputs have the shapes of `phase.inputs`.
+        phase: its entry point; the inputs have the shapes and dtypes of `phase.inputs`.
         weights: a checkpoint to load; None for random weights, which is all that latency needs.
         seed: of the random weights. Batch norm gets random statistics as well: with the initial
             ones (mean 0, variance 1) a mistake in folding would go unseen.
@@ -51,7 +47,7 @@ def make_reference(candidate: Candidate, phase: Phase, weights: Path | None, see
     import torch
 
     from nas.training.checkpoint import load_state
-    from search_spaces.build import build_model
+    from search_spaces.build import build_model, entry_point
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -60,20 +56,17 @@ def make_reference(candidate: Candidate, phase: Phase, weights: Path | None, see
             _randomise_statistics(model)
     if weights is not None:
         model.load_state_dict(load_state(weights))
-    model.eval()
-    inputs = fixed_inputs(phase)
+    entry = entry_point(model.eval(), candidate, phase)
+    seen = [(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")) for tensor in entry.inputs]
+    assert seen == [(spec.shape, spec.dtype) for spec in phase.inputs], f"{phase.name}: {seen} for {phase.inputs}"
     with torch.no_grad():
-        answer = model(*[torch.from_numpy(array) for array in inputs])
+        answer = entry.module(*entry.inputs)
     outputs = answer if isinstance(answer, tuple) else (answer,)
     return Reference(
-        model=fold_batch_norm(model), inputs=inputs, outputs=tuple(output.numpy().copy() for output in outputs)
+        model=fold_batch_norm(entry.module),
+        inputs=tuple(tensor.numpy().copy() for tensor in entry.inputs),
+        outputs=tuple(output.numpy().copy() for output in outputs),
     )
-
-
-def fixed_inputs(phase: Phase) -> Arrays:
-    """Seeded standard normal inputs of the phase's shapes; the same in every process."""
-    generator = np.random.default_rng(INPUT_SEED)
-    return tuple(generator.standard_normal(spec.shape, dtype=np.float32) for spec in phase.inputs)
 
 
 def export_program(reference: Reference) -> torch.export.ExportedProgram:
@@ -85,15 +78,18 @@ def export_program(reference: Reference) -> torch.export.ExportedProgram:
         return torch.export.export(reference.model, inputs)
 
 
-def fold_batch_norm(model: nn.Module) -> fx.GraphModule:
+def fold_batch_norm(model: nn.Module) -> nn.Module:
     """Folds every batch norm into the convolution before it (Ioffe and Szegedy 2015, section 3.1).
 
     Exact in real arithmetic. A norm that follows no convolution of its own stays as it is, and so
-    does one after a convolution that is called in several places.
+    does one after a convolution that is called in several places. A network without batch norm is returned as
+    it is: it need not be one that `torch.fx` can trace.
     """
     from torch import fx, nn
     from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+    if not any(isinstance(module, nn.BatchNorm2d) for module in model.modules()):
+        return model
     graph_module = fx.symbolic_trace(copy.deepcopy(model).eval())
     modules = dict(graph_module.named_modules())
     calls = Counter(node.target for node in graph_module.graph.nodes if node.op == "call_module")

@@ -10,9 +10,10 @@ from torch import nn
 
 from search_spaces.blocks.attention import Attention
 from search_spaces.blocks.convolution import ConvNextBlock, ConvNormAct, InvertedResidual
-from search_spaces.build import BLOCKS, build_model
-from search_spaces.candidate import BlockSpec, Candidate, CandidateError
+from search_spaces.build import BLOCKS, build_model, normal_inputs
+from search_spaces.candidate import BlockSpec, Candidate, CandidateError, TensorSpec
 from search_spaces.layers import BLOCKS as LAYER_BLOCKS
+from search_spaces.space import Phase
 
 
 def make_candidate(*blocks: BlockSpec, head: BlockSpec | None = None) -> Candidate:
@@ -93,3 +94,11 @@ def test_unknown_kinds_are_refused_with_the_known_ones() -> None:
 def test_a_block_that_does_not_fit_is_refused_before_torch_sees_it() -> None:
     with pytest.raises(CandidateError, match="1 channels; allowed: multiples of 32"):
         build_model(make_candidate(BlockSpec.of("attention")))
+
+
+def test_fixed_inputs_have_the_phases_shapes_and_no_relation_to_each_other() -> None:
+    specs = (TensorSpec(name="a", shape=(2, 3)), TensorSpec(name="b", shape=(2, 3)))
+    a, b = normal_inputs(Phase(name="p", inputs=specs))
+    assert a.shape == b.shape == (2, 3)
+    assert a.dtype == torch.float32
+    assert not torch.equal(a, b)

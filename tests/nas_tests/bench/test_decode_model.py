@@ -8,8 +8,8 @@ import pytest
 
 from nas.bench import decode_model
 from nas.bench.decode_model import CACHE_TOKENS, HEAD, PHASE, SPACE, WIDTH, DecodeSpace, num_weight_bytes
-from nas.compile.export import fixed_inputs
 from search_spaces import build, layers, registry
+from search_spaces.build import normal_inputs
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_a_step_depends_on_its_state_and_moves_it_on_by_one_token(installed: Non
     model = build.build_model(decode_model.candidate()).eval()
     candidate = decode_model.candidate()
     (phase,) = DecodeSpace(candidate.input, candidate.head).phases(candidate)
-    inputs = [torch.from_numpy(array) for array in fixed_inputs(phase)]
+    inputs = normal_inputs(phase)
     with torch.no_grad():
         logits, convs, keys, values = model(*inputs)
         for place in (4, 5, 6):  # the state of convolutions, keys, values

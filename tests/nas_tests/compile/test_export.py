@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
-from nas.compile.export import Reference, export_program, fixed_inputs, fold_batch_norm, make_reference
+from nas.compile.export import Reference, export_program, fold_batch_norm, make_reference
 from nas.gates.parity import RELATIVE_TOLERANCE
 from nas.training.checkpoint import save_state
 from search_spaces.build import build_model
@@ -164,14 +164,6 @@ def test_inputs_and_weights_are_the_same_in_every_process(in_compile_worker: InW
     reference = reference_of(seed=5)
     here = jobs.digest_of([*reference.inputs, *jobs.weights_of(reference.model)])
     assert in_compile_worker(jobs.digest_of_reference, SHALLOW.canonical_json(), INFER, 5) == here
-
-
-def test_fixed_inputs_have_the_phases_shapes_and_no_relation_to_each_other() -> None:
-    specs = (TensorSpec(name="a", shape=(2, 3)), TensorSpec(name="b", shape=(2, 3)))
-    a, b = fixed_inputs(Phase(name="p", inputs=specs))
-    assert a.shape == b.shape == (2, 3)
-    assert a.dtype == np.float32
-    assert not np.array_equal(a, b)
 
 
 @pytest.mark.filterwarnings("ignore")  # torch.export deprecates its own internals
