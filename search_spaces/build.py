@@ -12,7 +12,8 @@ from search_spaces.blocks.attention import Attention
 from search_spaces.blocks.classifier import Classifier, ImageClassifier
 from search_spaces.blocks.convolution import ConvNextBlock, Downsample, InvertedResidual, Stem
 from search_spaces.candidate import BlockSpec, Candidate, CandidateError
-from search_spaces.layers import Shape, input_shape, layers_of_block
+from search_spaces.layer import Shape
+from search_spaces.layers import input_shape, layers_of_block
 from search_spaces.space import Phase
 
 INPUT_SEED = 20_260_101

@@ -11,8 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from search_spaces.candidate import BlockSpec, Candidate, CandidateError, TensorSpec, Value
+from search_spaces.image_layers import HEAD_CHANNELS
 from search_spaces.kernels import Kernel, heavy_kernels
-from search_spaces.layers import HEAD_CHANNELS, Layer, Shape, input_shape, layers_of, layers_of_block
+from search_spaces.layer import Layer, Shape
+from search_spaces.layers import input_shape, layers_of, layers_of_block
 from search_spaces.space import Choices, Phase, Suggest, replay
 
 ATTENTION, CONVNEXT = "attention", "convnext"

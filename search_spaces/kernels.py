@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from search_spaces.layers import Layer, Signature
+from search_spaces.layer import Layer, Signature
 
 HEAVY_MACS = 10_000
 """A kernel is heavy above this many MACs: about 1 us at the 10 GMAC/s of one tuned x86 core, the cost of
@@ -48,7 +48,7 @@ def heavy_kernels(expected_layers: Iterable[tuple[float, Layer]]) -> tuple[Kerne
 
     `expected_layers` must be complete: shares are of the sum of all MACs, light layers included.
 
-    >>> from search_spaces.layers import matrix_product
+    >>> from search_spaces.layer import matrix_product
     >>> light = matrix_product("a", batch=1, rows=10, inner=10, columns=10)
     >>> heavy = matrix_product("b", batch=1, rows=30, inner=30, columns=30)
     >>> [(kernel.num_macs, kernel.expected_uses) for kernel in heavy_kernels([(1, light), (0.5, heavy), (1, heavy)])]

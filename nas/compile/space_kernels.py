@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from nas.compile.kernels import KernelTask
 from search_spaces.candidate import Candidate
-from search_spaces.layers import Signature, layers_of
+from search_spaces.layer import Signature
+from search_spaces.layers import layers_of
 from search_spaces.space import RandomSuggest, SearchSpace, replay
 
 NUM_SAMPLES = 1000

@@ -10,7 +10,8 @@ import numpy as np
 
 from profilers.cost_model.terms import CostModelError, Encoded, Term, Variant
 from search_spaces.candidate import Candidate
-from search_spaces.layers import Layer, layers_of
+from search_spaces.layer import Layer
+from search_spaces.layers import layers_of
 
 KINDS = ("conv 1x1", "conv", "depthwise_conv", "linear", "matmul", "softmax", "pool")
 """Kinds of layers that cost apart; a kind that is not listed is told by its bytes."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from search_spaces.blocks.convolution import RESIDUAL_GAIN, ConvNormAct
-from search_spaces.layers import HEAD_CHANNELS
+from search_spaces.image_layers import HEAD_CHANNELS
 
 
 class Attention(nn.Module):

@@ -14,7 +14,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from search_spaces.layers import CONVNEXT_EXPANSION, CONVNEXT_KERNEL
+from search_spaces.image_layers import CONVNEXT_EXPANSION, CONVNEXT_KERNEL
 
 RESIDUAL_GAIN = 0.3
 """First gamma of the norm that ends a residual branch: a new network is near the identity and trains fast

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from search_spaces.candidate import BlockSpec, Candidate, CandidateError
-from search_spaces.layers import convolution, input_shape, layers_of, layers_of_block, num_macs, num_params
+from search_spaces.image_layers import convolution
+from search_spaces.layers import input_shape, layers_of, layers_of_block, num_macs, num_params
 
 
 def make_candidate(*blocks: BlockSpec, channels: int = 3) -> Candidate:
