@@ -3,36 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from search_spaces.blocks.attention import Attention
 from search_spaces.blocks.classifier import Classifier, ImageClassifier
 from search_spaces.blocks.convolution import ConvNextBlock, Downsample, InvertedResidual, Stem
+from search_spaces.blocks.grouped_attention import GroupedAttention, WindowAttention
+from search_spaces.blocks.language_model import LanguageModel
+from search_spaces.blocks.language_parts import Embedding, GatedUnit, LanguageHead
+from search_spaces.blocks.linear_attention import LinearAttention
+from search_spaces.blocks.short_convolution import ShortConvolution
 from search_spaces.candidate import BlockSpec, Candidate, CandidateError
+from search_spaces.entry import EntryPoint, normal_inputs
+from search_spaces.language_entry import language_entry
+from search_spaces.language_layers import block_state
 from search_spaces.layer import Shape
 from search_spaces.layers import input_shape, layers_of_block
 from search_spaces.space import Phase
-
-INPUT_SEED = 20_260_101
-"""Seed of the fixed inputs on which compiled code is compared with torch."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntryPoint:
-    """One phase of a network as a pure function of tensors: what is exported, compiled and timed.
-
-    Attributes:
-        module: takes the phase's inputs, in their order, and returns a tensor or a tuple of them; in evaluation mode.
-        inputs: fixed inputs that make sense to the network (tokens of its vocabulary, a state that it made itself),
-            with the shapes and dtypes of the phase; the same in every process.
-    """
-
-    module: nn.Module
-    inputs: tuple[Tensor, ...]
-
 
 BLOCKS: dict[str, Callable[[BlockSpec, Shape], nn.Module]] = {
     "stem": lambda block, shape: Stem(shape[0], block.integer("width"), block.integer("stride")),
@@ -43,11 +31,38 @@ BLOCKS: dict[str, Callable[[BlockSpec, Shape], nn.Module]] = {
     "convnext": lambda block, shape: ConvNextBlock(shape[0]),
     "attention": lambda block, shape: Attention(shape[0]),
     "classifier": lambda block, shape: Classifier(shape[0], block.integer("classes")),
+    "embedding": lambda block, shape: Embedding(block.integer("vocabulary"), block.integer("width")),
+    "gated_unit": lambda block, shape: GatedUnit(shape[2], block.integer("hidden")),
+    "short_convolution": lambda block, shape: ShortConvolution(shape[2], block.integer("kernel")),
+    "grouped_attention": lambda block, shape: GroupedAttention(
+        shape[2], block.integer("heads"), block.integer("groups"), block.integer("head_channels")
+    ),
+    "window_attention": lambda block, shape: WindowAttention(
+        shape[2],
+        block.integer("heads"),
+        block.integer("groups"),
+        block.integer("head_channels"),
+        block.integer("window"),
+    ),
+    "linear_attention": lambda block, shape: LinearAttention(
+        shape[2], block.integer("heads"), block.integer("head_channels")
+    ),
+    "language_model": lambda block, shape: LanguageHead(shape[2]),
 }
 """Block kind to what builds it for the shape that enters it."""
 
-NETWORKS: dict[str, Callable[[Sequence[nn.Module], nn.Module], nn.Module]] = {"classifier": ImageClassifier}
-"""Head kind to the network that runs the blocks and that head."""
+
+def _language_model(candidate: Candidate, blocks: Sequence[nn.Module], head: nn.Module) -> nn.Module:
+    assert isinstance(head, LanguageHead)
+    sizes = [len(block_state(block, 1, 1)) for block in candidate.blocks]
+    return LanguageModel(blocks, head, candidate.input.integer("context"), sizes)
+
+
+NETWORKS: dict[str, Callable[[Candidate, Sequence[nn.Module], nn.Module], nn.Module]] = {
+    "classifier": lambda candidate, blocks, head: ImageClassifier(blocks, head),
+    "language_model": _language_model,
+}
+"""Head kind to the network that runs the blocks of a candidate and that head."""
 
 
 def build_model(candidate: Candidate) -> nn.Module:
@@ -67,7 +82,7 @@ def build_model(candidate: Candidate) -> nn.Module:
         _, shape_after = layers_of_block(block, shape)
         modules.append(BLOCKS[block.kind](block, shape))
         shape = shape_after
-    return NETWORKS[candidate.head.kind](modules[:-1], modules[-1])
+    return NETWORKS[candidate.head.kind](candidate, modules[:-1], modules[-1])
 
 
 def entry_point(model: nn.Module, candidate: Candidate, phase: Phase) -> EntryPoint:
@@ -83,11 +98,5 @@ def entry_point(model: nn.Module, candidate: Candidate, phase: Phase) -> EntryPo
     return EntryPoint(module=model, inputs=normal_inputs(phase))
 
 
-def normal_inputs(phase: Phase) -> tuple[Tensor, ...]:
-    """Standard normal inputs of the phase's shapes, from a fixed seed; for inputs that are all float32."""
-    generator = torch.Generator().manual_seed(INPUT_SEED)
-    return tuple(torch.randn(spec.shape, generator=generator) for spec in phase.inputs)
-
-
-ENTRY_POINTS: dict[str, Callable[[nn.Module, Candidate, Phase], EntryPoint]] = {}
+ENTRY_POINTS: dict[str, Callable[[nn.Module, Candidate, Phase], EntryPoint]] = {"language_model": language_entry}
 """Head kind to what makes the entry points of its networks; without one, every phase is the network itself."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from search_spaces.candidate import BlockSpec, Candidate, CandidateError
 from search_spaces.image_layers import IMAGE_BLOCKS, image_input
+from search_spaces.language_layers import LANGUAGE_BLOCKS, language_state_bytes, text_input
 from search_spaces.layer import BlockLayers, Layer, Shape
 
 
@@ -90,11 +91,11 @@ def num_params(candidate: Candidate) -> int:
     return sum(layer.num_params for layer in layers_of(candidate))
 
 
-INPUTS: dict[str, Callable[[BlockSpec, str | None], Shape]] = {"image": image_input}
+INPUTS: dict[str, Callable[[BlockSpec, str | None], Shape]] = {"image": image_input, "text": text_input}
 """Input kind to the shape that enters the first block in a phase."""
 
-STATES: dict[str, Callable[[Candidate, str], int]] = {}
+STATES: dict[str, Callable[[Candidate, str], int]] = {"language_model": language_state_bytes}
 """Head kind to the bytes of state after a phase, for networks that keep one."""
 
-BLOCKS: dict[str, Callable[[BlockSpec, Shape], BlockLayers]] = {**IMAGE_BLOCKS}
+BLOCKS: dict[str, Callable[[BlockSpec, Shape], BlockLayers]] = {**IMAGE_BLOCKS, **LANGUAGE_BLOCKS}
 """Block kind to the function that lists its layers."""

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from search_spaces.candidate import BlockSpec, CandidateError
 from search_spaces.conv_attention import ConvAttentionSpace
+from search_spaces.hybrid_language import SCALES, HybridLanguageSpace
 from search_spaces.space import SearchSpace
 
 SpaceFactory = Callable[[BlockSpec, BlockSpec], SearchSpace]
 """Makes a space from a task's input and head; refuses those that it cannot serve with `CandidateError`."""
 
-SPACES: dict[str, SpaceFactory] = {"conv_attention": ConvAttentionSpace}
+SPACES: dict[str, SpaceFactory] = {
+    "conv_attention": ConvAttentionSpace,
+    **{name: partial(HybridLanguageSpace, name=name) for name in SCALES},
+}
 """Every known space; add one with `register`, or with a line here when it ships with the package."""
 
 

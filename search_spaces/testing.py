@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from search_spaces.candidate import Candidate
 from search_spaces.layers import layers_of, num_macs, num_params
@@ -58,23 +58,16 @@ class SpaceContract:
         space = self.make_space()
         return [replay(space, choices) for choices in space.references().values()] + self.random_candidates()
 
-    def example_inputs(self, candidate: Candidate, batch_size: int = 1) -> tuple[Tensor, ...]:
-        """Normal noise (or token numbers below 16) in the shapes of the first phase, with `batch_size` for 1."""
+    def training_inputs(self, candidate: Candidate, batch_size: int = 1) -> tuple[Tensor, ...]:
+        """What the network itself is called with: normal noise in the shapes of the first phase, `batch_size` for 1.
+
+        Override it where a phase is not the network itself (decoders, several inputs).
+        """
         import torch
 
         generator = torch.Generator().manual_seed(0)
-        inputs = []
-        for spec in self.make_space().phases(candidate)[0].inputs:
-            shape = (batch_size, *spec.shape[1:])
-            if spec.dtype == "float32":
-                inputs.append(torch.randn(shape, generator=generator))
-            else:
-                inputs.append(torch.randint(16, shape, generator=generator, dtype=getattr(torch, spec.dtype)))
-        return tuple(inputs)
-
-    def expected_output_shape(self, candidate: Candidate, batch_size: int) -> tuple[int, ...]:
-        """What the network returns; override it for heads other than classifiers."""
-        return (batch_size, candidate.head.integer("classes"))
+        specs = self.make_space().phases(candidate)[0].inputs
+        return tuple(torch.randn((batch_size, *spec.shape[1:]), generator=generator) for spec in specs)
 
     def test_space_says_what_it_is(self) -> None:
         """Name, version and task are there, and candidates carry name and version."""
@@ -164,7 +157,7 @@ class SpaceContract:
             model = _model(candidate)
             for batch_size in (1, 3):
                 with torch.no_grad():
-                    output = model(*self.example_inputs(candidate, batch_size))
+                    output = model(*self.training_inputs(candidate, batch_size))
                 assert tuple(output.shape) == self.expected_output_shape(candidate, batch_size)
                 assert bool(torch.isfinite(output).all())
 
@@ -177,16 +170,42 @@ class SpaceContract:
                 if layer.num_params:
                     assert layer.num_params == _num_elements(model.get_submodule(layer.name)), layer.name
 
-    def test_macs_equal_what_torch_counts(self) -> None:
-        """Torch's own counter sees twice the MACs: a multiplication and an addition each."""
+    def test_entry_points_take_what_their_phases_say(self) -> None:
+        """Names aside: shapes and dtypes of the inputs, in order; and every phase runs on them."""
         import torch
-        from torch.utils.flop_counter import FlopCounterMode
+
+        from search_spaces.build import entry_point
 
         for candidate in self.all_candidates():
             model = _model(candidate)
-            with torch.no_grad(), FlopCounterMode(display=False) as counter:
-                model(*self.example_inputs(candidate))
-            assert 2 * num_macs(candidate) == counter.get_total_flops()
+            for phase in self.make_space().phases(candidate):
+                entry = entry_point(model, candidate, phase)
+                seen = [(tuple(tensor.shape), str(tensor.dtype)) for tensor in entry.inputs]
+                assert seen == [(spec.shape, f"torch.{spec.dtype}") for spec in phase.inputs], phase.name
+                with torch.no_grad():
+                    outputs = entry.module(*entry.inputs)
+                assert all(bool(torch.isfinite(each).all()) for each in _as_tuple(outputs)), phase.name
+
+    def test_macs_equal_what_torch_counts(self) -> None:
+        """In each phase. Torch's own counter sees twice the MACs: a multiplication and an addition each."""
+        import torch
+        from torch.utils.flop_counter import FlopCounterMode
+
+        from search_spaces.build import entry_point
+
+        for candidate in self.all_candidates():
+            model = _model(candidate)
+            for phase in self.make_space().phases(candidate):
+                entry = entry_point(model, candidate, phase)
+                with torch.no_grad(), FlopCounterMode(display=False) as counter:
+                    entry.module(*entry.inputs)
+                assert 2 * num_macs(candidate, phase.name) == counter.get_total_flops(), phase.name
+
+    def test_the_first_phase_is_the_default_one_for_costs(self) -> None:
+        """`num_macs(candidate)` and `num_macs(candidate, first phase)` are one number."""
+        for candidate in self.all_candidates():
+            first = self.make_space().phases(candidate)[0].name
+            assert num_macs(candidate) == num_macs(candidate, first)
 
     def test_one_training_step_reaches_every_parameter(self) -> None:
         """No parameter is cut off: each gets a gradient that is finite and not all zero."""
@@ -194,7 +213,7 @@ class SpaceContract:
 
         for candidate in self.all_candidates():
             model = _model(candidate).train()
-            output = model(*self.example_inputs(candidate, BATCH_SIZE))
+            output = model(*self.training_inputs(candidate, BATCH_SIZE))
             weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(1))
             (output * weights).sum().backward()
             for name, parameter in model.named_parameters():
@@ -202,16 +221,24 @@ class SpaceContract:
                 assert bool(torch.isfinite(parameter.grad).all()) and bool(parameter.grad.any()), name
 
     def test_a_network_exports_with_static_shapes_and_the_same_output(self) -> None:
-        """`torch.export` takes it without guards, and the exported program computes the same."""
+        """`torch.export` takes each phase without guards, and the exported program computes the same."""
         import torch
 
+        from search_spaces.build import entry_point
+
         candidate = self.random_candidates(1)[0]
-        model, inputs = _model(candidate), self.example_inputs(candidate)
-        program = torch.export.export(model, inputs)
-        assert not program.range_constraints
-        assert not [node for node in program.graph.nodes if "scaled_dot_product" in str(node.target)]
-        with torch.no_grad():
-            torch.testing.assert_close(program.module()(*inputs), model(*inputs), rtol=1e-5, atol=1e-5)
+        model = _model(candidate)
+        for phase in self.make_space().phases(candidate):
+            entry = entry_point(model, candidate, phase)
+            program = torch.export.export(entry.module, entry.inputs)
+            assert not program.range_constraints
+            assert not [node for node in program.graph.nodes if "scaled_dot_product" in str(node.target)]
+            with torch.no_grad():
+                outputs = zip(
+                    _as_tuple(program.module()(*entry.inputs)), _as_tuple(entry.module(*entry.inputs)), strict=True
+                )
+                for exported, wanted in outputs:
+                    torch.testing.assert_close(exported, wanted, rtol=1e-5, atol=1e-5)
 
 
 @dataclass(slots=True)
@@ -238,3 +265,7 @@ def _model(candidate: Candidate) -> nn.Module:
 
 def _num_elements(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _as_tuple(outputs: Any) -> tuple[Tensor, ...]:
+    return outputs if isinstance(outputs, tuple) else (outputs,)

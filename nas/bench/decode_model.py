@@ -91,7 +91,7 @@ def install() -> None:
     if SPACE not in registry.SPACES:
         layers.BLOCKS[HEAD] = lambda block, shape: ((), shape)
         build.BLOCKS[HEAD] = lambda block, shape: make_step()
-        build.NETWORKS[HEAD] = lambda modules, head: head
+        build.NETWORKS[HEAD] = lambda candidate, modules, head: head
         registry.register(SPACE, DecodeSpace)
 
 

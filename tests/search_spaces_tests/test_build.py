@@ -10,8 +10,9 @@ from torch import nn
 
 from search_spaces.blocks.attention import Attention
 from search_spaces.blocks.convolution import ConvNextBlock, ConvNormAct, InvertedResidual
-from search_spaces.build import BLOCKS, build_model, normal_inputs
+from search_spaces.build import BLOCKS, build_model
 from search_spaces.candidate import BlockSpec, Candidate, CandidateError, TensorSpec
+from search_spaces.entry import normal_inputs
 from search_spaces.layers import BLOCKS as LAYER_BLOCKS
 from search_spaces.space import Phase
 

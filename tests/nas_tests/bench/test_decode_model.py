@@ -9,7 +9,7 @@ import pytest
 from nas.bench import decode_model
 from nas.bench.decode_model import CACHE_TOKENS, HEAD, PHASE, SPACE, WIDTH, DecodeSpace, num_weight_bytes
 from search_spaces import build, layers, registry
-from search_spaces.build import normal_inputs
+from search_spaces.entry import normal_inputs
 
 
 @pytest.fixture
