@@ -224,7 +224,8 @@ class HybridLanguageSpace:
     def num_candidates(self) -> int:
         """The exact number of candidates: every answer changes the network, so answers can be counted."""
         per_layer = len(self.scale.mixers) * len(self.scale.expansions)
-        return len(self.scale.widths) * sum(per_layer**depth for depth in self.scale.depths)
+        combinations = [per_layer**depth for depth in self.scale.depths]
+        return len(self.scale.widths) * int(sum(combinations))
 
     def kernels(self) -> tuple[Kernel, ...]:
         """Every distinct heavy kernel of decode and prefill at the whole context, the largest share of work first."""

@@ -152,8 +152,8 @@ def _embedding(block: BlockSpec, shape: Shape) -> BlockLayers:
 
 
 def _gated_unit(block: BlockSpec, shape: Shape) -> BlockLayers:
-    _positive(block, "hidden")
     tokens, _, width = _language_shape(block, shape)
+    _positive(block, "hidden")
     hidden = block.integer("hidden")
     layers = (
         elementwise("norm", "norm", tokens, width, width, weights=width),
@@ -186,15 +186,15 @@ def _softmax(scores: Layer, name: str = "softmax") -> Layer:
 
 
 def _attention(block: BlockSpec, shape: Shape) -> BlockLayers:
-    _positive(block, "heads", "groups", "head_channels")
     tokens, past, width = _language_shape(block, shape)
+    _positive(block, "heads", "groups", "head_channels")
     heads, groups, channels = (block.integer(name) for name in ("heads", "groups", "head_channels"))
     if heads % groups or channels % 2:
         raise CandidateError(
             f"block {block.kind!r}: {heads} heads in {groups} groups of {channels} channels; "
             "allowed: heads a multiple of groups, an even number of channels"
         )
-    batch, rows, columns, has_new = groups, heads // groups * tokens, tokens + past, past > 0
+    batch, rows, columns = groups, heads // groups * tokens, past or tokens
     if block.kind == "window_attention":
         _positive(block, "window")
         window = block.integer("window")
@@ -203,8 +203,6 @@ def _attention(block: BlockSpec, shape: Shape) -> BlockLayers:
             size = min(window, tokens)
             num_chunks = -(-tokens // size)
             batch, rows, columns = groups * num_chunks, heads // groups * size, 2 * size
-    elif has_new:
-        columns = past
     scores = matrix_product("scores", batch=batch, rows=rows, inner=channels, columns=columns)
     layers = (
         elementwise("norm", "norm", tokens, width, width, weights=width),
@@ -219,8 +217,8 @@ def _attention(block: BlockSpec, shape: Shape) -> BlockLayers:
 
 
 def _linear_attention(block: BlockSpec, shape: Shape) -> BlockLayers:
-    _positive(block, "heads", "head_channels")
     tokens, past, width = _language_shape(block, shape)
+    _positive(block, "heads", "head_channels")
     heads, channels = block.integer("heads"), block.integer("head_channels")
     inner = heads * channels
     first = (

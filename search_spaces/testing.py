@@ -69,6 +69,10 @@ class SpaceContract:
         specs = self.make_space().phases(candidate)[0].inputs
         return tuple(torch.randn((batch_size, *spec.shape[1:]), generator=generator) for spec in specs)
 
+    def expected_output_shape(self, candidate: Candidate, batch_size: int) -> tuple[int, ...]:
+        """What the network returns; override it for heads other than classifiers."""
+        return (batch_size, candidate.head.integer("classes"))
+
     def test_space_says_what_it_is(self) -> None:
         """Name, version and task are there, and candidates carry name and version."""
         space = self.make_space()

@@ -135,6 +135,8 @@ def simplify(module: tvm.IRModule) -> tvm.IRModule:
     - `clip` has no layout rule, so a layout change puts two transposes around it: `minimum` and
       `maximum` have one.
     - division by a constant becomes multiplication by its reciprocal (at most one rounding more).
+    - looking up a row checks its number: what the frontend imports reads outside the table for a token that is not
+      in the vocabulary, and may crash. Constant numbers below zero count from the end, as in torch.
     - transposes and reshapes of constants are computed here; TVM's own constant folding compiles
       a kernel for each, 30 to 60 ms apiece.
     """
@@ -155,6 +157,8 @@ def simplify(module: tvm.IRModule) -> tvm.IRModule:
             if divisor is not None and divisor.ndim == 0 and float(divisor) != 0.0:
                 scale = relax.const(np.asarray(1.0 / divisor, dtype=divisor.dtype))
                 return relax.op.multiply(call.args[0], scale)
+            if call.op.name == "relax.take" and call.attrs.mode == "fast":
+                return self._take(call, arguments[1])
             if call.op.name == "relax.permute_dims" and arguments[0] is not None:
                 axes = None if call.attrs.axes is None else [int(axis) for axis in call.attrs.axes]
                 return relax.const(np.ascontiguousarray(np.transpose(arguments[0], axes)))
@@ -168,6 +172,14 @@ def simplify(module: tvm.IRModule) -> tvm.IRModule:
                 bound = self.lookup_binding(expression)
                 expression = expression if bound is None else bound  # `or` asks an expression for its truth
             return expression.value.numpy() if isinstance(expression, tvm.ir.GenericConst) else None
+
+        def _take(self, call: Any, numbers: np.ndarray[Any, Any] | None) -> Any:
+            table, indices = call.args
+            axis = call.attrs.axis
+            if numbers is not None and (numbers < 0).any():
+                size = int(table.ty.shape.values[0 if axis is None else int(axis)])
+                indices = relax.const(np.where(numbers < 0, numbers + size, numbers).astype(numbers.dtype))
+            return relax.op.take(table, indices, axis=axis, mode="clip")
 
         def _clip(self, call: Any) -> Any:
             value, low, high = call.args

@@ -41,7 +41,7 @@ class GroupedAttention(nn.Module):
         mixed_bhtd = functional.scaled_dot_product_attention(
             q_bhtd, k_bgtd, v_bgtd, is_causal=True, scale=1.0, enable_gqa=g != g * m
         )
-        return x_btc + self.leave(mixed_bhtd.transpose(1, 2).reshape(b, t, g * m * d))
+        return torch.add(x_btc, self.leave(mixed_bhtd.transpose(1, 2).reshape(b, t, g * m * d)))
 
     def prefill(self, x_btc: Tensor, rotation: Rotation, context: int) -> tuple[Tensor, State]:
         """As `forward`, and the keys and values (g, s, d) of the tokens."""
@@ -117,7 +117,7 @@ class WindowAttention(GroupedAttention):
             q_bgmtd = torch.cat([q_bgmtd, torch.zeros(b, g, m, missing, d)], dim=3)
             k_bgtd, v_bgtd = (torch.cat([x, torch.zeros(b, g, missing, d)], dim=2) for x in (k_bgtd, v_bgtd))
         q_bgnqd = q_bgmtd.reshape(b, g, m, chunks, size, d).transpose(2, 3).reshape(b, g, chunks, m * size, d)
-        k_bgnkd, v_bgnkd = (_with_chunk_before(x.reshape(b, g, chunks, size, d)) for x in (k_bgtd, v_bgtd))
+        k_bgnkd, v_bgnkd = (_with_chunk_before(x, chunks, size) for x in (k_bgtd, v_bgtd))
         scores = torch.matmul(q_bgnqd, k_bgnkd.transpose(-2, -1)).reshape(b, g, chunks, m, size, 2 * size)
         weights = torch.softmax(scores + _window_mask(chunks, size, self.window), dim=-1)
         mixed = torch.matmul(weights.reshape(b, g, chunks, m * size, 2 * size), v_bgnkd)
@@ -125,17 +125,19 @@ class WindowAttention(GroupedAttention):
         return self._join(mixed_bgmtd[:, :, :, :t])
 
 
-def _with_chunk_before(x_bgnkd: Tensor) -> Tensor:
+def _with_chunk_before(x_bgtd: Tensor, chunks: int, size: int) -> Tensor:
     """Each chunk with the one before it in front, (b, g, n, 2k, d); zeros before the first."""
-    before = torch.cat([torch.zeros_like(x_bgnkd[:, :, :1]), x_bgnkd[:, :, :-1]], dim=2)
-    return torch.cat([before, x_bgnkd], dim=3)
+    b, g, t, d = x_bgtd.shape
+    late_bgtd = torch.cat([torch.zeros(b, g, size, d), x_bgtd], dim=2)[:, :, :t]
+    parts = [x.reshape(b, g, chunks, size, d) for x in (late_bgtd, x_bgtd)]
+    return torch.cat(parts, dim=3)
 
 
 def _window_mask(chunks: int, size: int, window: int) -> Tensor:
     """What to add to the scores of each chunk, (n, 1, q, 2k): a query sees itself and `window` tokens before it."""
     query = torch.arange(size)[:, None] + size
     key = torch.arange(2 * size)[None]
-    is_seen = (key <= query) & (key >= query - window)
-    seen_nqk = is_seen.expand(chunks, size, 2 * size).clone()
-    seen_nqk[0] &= key >= size  # nothing comes before the first chunk
-    return torch.where(seen_nqk, 0.0, MASKED)[:, None]
+    is_seen_qk = (key <= query) & (key >= query - window)
+    # Nothing comes before the first chunk.
+    is_there_nqk = (torch.arange(chunks)[:, None, None] > 0) | (key >= size)
+    return torch.where(is_seen_qk & is_there_nqk, 0.0, MASKED)[:, None]

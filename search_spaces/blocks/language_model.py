@@ -10,6 +10,7 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from search_spaces.blocks.grouped_attention import GroupedAttention
 from search_spaces.blocks.language_parts import (
@@ -86,7 +87,9 @@ class LanguageModel(nn.Module):
     def decode(self, token: Tensor, position: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
         """One token at `position` (both int32, shape (1,)) to logits (1, v) and what is new of each state."""
         x_bc = self.embed(token)
-        rotation = cast(Tensor, self.cosine)[position], cast(Tensor, self.sine)[position]
+        # A look-up of rows, not an index: ONNX indexes by 64-bit numbers only.
+        cosine, sine = (functional.embedding(position, cast(Tensor, table)) for table in (self.cosine, self.sine))
+        rotation = cosine, sine
         news: list[Tensor] = []
         place = 0
         for block, num_states in zip(self.blocks[1:], self.state_sizes[1:], strict=True):

@@ -55,7 +55,8 @@ class RmsNorm(nn.Module):
 
     def forward(self, x_c: Tensor) -> Tensor:
         """Keeps the shape; channels are the last axis."""
-        return x_c * torch.rsqrt((x_c * x_c).mean(-1, keepdim=True) + NORM_EPSILON) * self.weight
+        scale = torch.rsqrt((x_c * x_c).mean(-1, keepdim=True) + NORM_EPSILON)
+        return x_c * scale * self.weight
 
 
 class Embedding(nn.Module):
@@ -87,7 +88,7 @@ class GatedUnit(nn.Module):
     def forward(self, x_c: Tensor) -> Tensor:
         """Keeps the shape; channels are the last axis."""
         gate_h, value_h = self.enter(self.norm(x_c)).chunk(2, dim=-1)
-        return x_c + self.leave(gate_h * torch.sigmoid(gate_h) * value_h)
+        return torch.add(x_c, self.leave(gate_h * torch.sigmoid(gate_h) * value_h))
 
 
 class LanguageHead(nn.Module):

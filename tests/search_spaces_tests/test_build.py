@@ -88,7 +88,7 @@ def test_one_seed_gives_equal_weights() -> None:
 def test_unknown_kinds_are_refused_with_the_known_ones() -> None:
     with pytest.raises(CandidateError, match=r"block kind 'mamba' is unknown; known: \['attention'"):
         build_model(make_candidate(BlockSpec.of("mamba")))
-    with pytest.raises(CandidateError, match=r"head kind 'boxes' is unknown; known: \['classifier'\]"):
+    with pytest.raises(CandidateError, match=r"head kind 'boxes' is unknown; known: \['classifier'"):
         build_model(make_candidate(head=BlockSpec.of("boxes")))
 
 

@@ -91,5 +91,5 @@ def test_an_image_block_after_the_classifier_is_refused() -> None:
 
 
 def test_an_unknown_input_is_refused() -> None:
-    with pytest.raises(CandidateError, match=r"input kind 'sound' is unknown; known: \['image'\]"):
+    with pytest.raises(CandidateError, match=r"input kind 'sound' is unknown; known: \['image'"):
         input_shape(BlockSpec.of("sound", length=3))

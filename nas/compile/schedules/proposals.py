@@ -23,10 +23,13 @@ class Proposal:
     Attributes:
         label: what it does, for people.
         apply: schedules a fresh schedule of the kernel in place; may raise `ScheduleError`.
+        packs_weights: whether constant operands are stored in the order that the schedule reads them. Only products
+            read one more than once, and some indices of maps have no inverse that TVM can write down.
     """
 
     label: str
     apply: Callable[[tvm.s_tir.Schedule], None]
+    packs_weights: bool = False
 
 
 def proposals(workload: tvm.IRModule, target: tvm.target.Target) -> tuple[Proposal, ...]:
@@ -39,7 +42,11 @@ def proposals(workload: tvm.IRModule, target: tvm.target.Target) -> tuple[Propos
     num_cores = int(target.attrs.get("num-cores", 1)) if estimate_tir_flops(workload) >= PARALLEL_OPERATIONS else 1
     if tiled.fits(schedule):
         return tuple(
-            Proposal(label=str(tile), apply=lambda fresh, tile=tile: tiled.apply(fresh, tile, registers, num_cores))  # type: ignore[misc]
+            Proposal(
+                label=str(tile),
+                apply=lambda fresh, tile=tile: tiled.apply(fresh, tile, registers, num_cores),  # type: ignore[misc]
+                packs_weights=True,
+            )
             for tile in tiled.tiles(schedule, registers)
         )
     if rows.fits(schedule):
@@ -56,7 +63,7 @@ def proposals(workload: tvm.IRModule, target: tvm.target.Target) -> tuple[Propos
 
 
 def scheduled(workload: tvm.IRModule, proposal: Proposal) -> tvm.s_tir.Schedule | None:
-    """The kernel scheduled as proposed, its weights in the order they are read; None where that cannot be."""
+    """The kernel scheduled as proposed; None where that cannot be."""
     from tvm import s_tir
     from tvm.s_tir import meta_schedule
     from tvm.s_tir.schedule import ScheduleError
@@ -66,7 +73,9 @@ def scheduled(workload: tvm.IRModule, proposal: Proposal) -> tvm.s_tir.Schedule 
         proposal.apply(schedule)
     except ScheduleError:
         return None
-    return schedule if meta_schedule.postproc.RewriteLayout().apply(schedule) else None
+    if proposal.packs_weights and not meta_schedule.postproc.RewriteLayout().apply(schedule):
+        return None
+    return schedule
 
 
 def first_schedule(workload: tvm.IRModule, target: tvm.target.Target) -> tvm.s_tir.Schedule | None:

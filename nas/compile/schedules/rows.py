@@ -6,6 +6,7 @@ each sum keeps one partial sum a vector lane, as floating-point sums may not be 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -86,8 +87,15 @@ def apply(schedule: tvm.s_tir.Schedule, row: Row, registers: Registers, num_core
 
 
 def _num_rows_axes(schedule: tvm.s_tir.Schedule) -> int:
+    """Leading axes that reductions and output share; an axis that a reduction keeps with size 1 is not one of them."""
+    *_, output = blocks_of(schedule)
     first = next(block for block in blocks_of(schedule) if is_reduction(schedule, block))
-    return len(loops_of(schedule, first).spatial)
+    sizes = [
+        [extent(schedule, loop) for loop in loops]
+        for loops in (loops_of(schedule, first).spatial, loops_of(schedule, output).spatial)
+    ]
+    shared = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(*sizes, strict=False))
+    return len(list(shared))
 
 
 def _sum_by_lane(schedule: tvm.s_tir.Schedule, block: Any, lanes: int) -> str | None:

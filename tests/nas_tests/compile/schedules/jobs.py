@@ -114,6 +114,17 @@ def _mean(height: int, channels: int) -> Any:
     return te.create_prim_func([x, topi.divide(topi.sum(x, axis=[1, 2]), float(height * height))])
 
 
+def _root_mean_square(rows: int, length: int) -> Any:
+    """A norm that keeps the reduced axis with size 1, and scales by a constant operand."""
+    from tvm import te, topi
+
+    x = te.placeholder((rows, length), name="x")
+    weight = te.placeholder((length,), name="weight")
+    mean = topi.divide(topi.sum(topi.multiply(x, x), axis=-1, keepdims=True), float(length))
+    normed = topi.multiply(x, topi.rsqrt(topi.add(mean, 1e-5)))
+    return _with_free_weights(te.create_prim_func([x, weight, topi.multiply(normed, weight)]))
+
+
 def _transpose(rows: int, columns: int) -> Any:
     from tvm import te, topi
 
@@ -131,5 +142,6 @@ _KERNELS: dict[str, Callable[..., Any]] = {
     "product": _product,
     "softmax": _softmax,
     "mean": _mean,
+    "root_mean_square": _root_mean_square,
     "transpose": _transpose,
 }

@@ -24,6 +24,8 @@ KERNELS = [
     ("softmax", (5, 7)),
     ("mean", (4, 32)),
     ("mean", (3, 10)),
+    ("root_mean_square", (1, 192)),  # one row: the reduced axis that is kept is as long as the rows are many
+    ("root_mean_square", (6, 40)),
     ("transpose", (16, 48)),
     ("transpose", (5, 7)),
 ]
