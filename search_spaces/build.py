@@ -16,7 +16,7 @@ from search_spaces.blocks.linear_attention import LinearAttention
 from search_spaces.blocks.short_convolution import ShortConvolution
 from search_spaces.candidate import BlockSpec, Candidate, CandidateError
 from search_spaces.entry import EntryPoint, normal_inputs
-from search_spaces.language_entry import language_entry
+from search_spaces.language_entry import language_disagreement, language_entry
 from search_spaces.language_layers import block_state
 from search_spaces.layer import Shape
 from search_spaces.layers import input_shape, layers_of_block
@@ -98,5 +98,24 @@ def entry_point(model: nn.Module, candidate: Candidate, phase: Phase) -> EntryPo
     return EntryPoint(module=model, inputs=normal_inputs(phase))
 
 
+def disagreement(model: nn.Module, candidate: Candidate, phase: Phase, tolerance: float) -> str | None:
+    """How the entry point `phase` contradicts the network's whole pass, in one line; None where it does not.
+
+    Args:
+        model: in evaluation mode.
+        candidate: what it was made of.
+        phase: one of its space's phases.
+        tolerance: largest difference allowed, per unit of the largest output.
+    """
+    if candidate.head.kind not in DISAGREEMENTS:
+        return None
+    return DISAGREEMENTS[candidate.head.kind](model, candidate, phase, tolerance)
+
+
 ENTRY_POINTS: dict[str, Callable[[nn.Module, Candidate, Phase], EntryPoint]] = {"language_model": language_entry}
 """Head kind to what makes the entry points of its networks; without one, every phase is the network itself."""
+
+DISAGREEMENTS: dict[str, Callable[[nn.Module, Candidate, Phase, float], str | None]] = {
+    "language_model": language_disagreement
+}
+"""Head kind to what compares the entry points of its networks with their whole pass; without one, they are the same."""

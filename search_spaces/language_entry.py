@@ -104,3 +104,21 @@ def decode_agreement(model: nn.Module, candidate: Candidate, context: int, count
     others = torch.nonzero((steps_tv.argmax(-1) != wanted_tv.argmax(-1)) & is_sure)
     first_other = None if not len(others) else start + int(others[0])
     return Agreement(relative_error=error, num_tokens=count, first_other_token=first_other)
+
+
+def language_disagreement(model: nn.Module, candidate: Candidate, phase: Phase, tolerance: float) -> str | None:
+    """What `decode_agreement` finds at the context of `decode@n`, which starts with a prefill, in one line.
+
+    None for `prefill@n`: decode at the same context goes on from it.
+    """
+    kind, context = parse_phase(phase.name)
+    if kind != "decode" or context < 2:
+        return None
+    agreement = decode_agreement(model, candidate, context)
+    if agreement.first_other_token is not None:
+        what = f"token {agreement.first_other_token} would be another one"
+    elif agreement.relative_error > tolerance:
+        what = f"logits differ by {agreement.relative_error:.2g} of the largest, allowed {tolerance:.2g}"
+    else:
+        return None
+    return f"{phase.name}: decoding token by token contradicts one pass over {context} tokens: {what}"

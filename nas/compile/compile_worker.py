@@ -51,9 +51,15 @@ class CompileRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompilePlan:
-    """The kernels that a request needs."""
+    """The kernels that a request needs.
+
+    Attributes:
+        tasks: one a kernel.
+        disagreement: see `Reference`; with one, nothing is worth building.
+    """
 
     tasks: tuple[KernelTask, ...]
+    disagreement: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +95,8 @@ def plan(request: CompileRequest | OnnxRequest) -> CompilePlan:
     from nas.compile.kernels import kernels_of
 
     lowered = _lower(request)
-    return CompilePlan(tasks=kernels_of(lowered.module, _target(request.target)))
+    tasks = kernels_of(lowered.module, _target(request.target))
+    return CompilePlan(tasks=tasks, disagreement=getattr(lowered.reference, "disagreement", None))
 
 
 def build(request: CompileRequest | OnnxRequest, traces: dict[str, str], folder: str, objects: str) -> BuiltFiles:

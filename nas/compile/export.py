@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
+from nas.gates.parity import RELATIVE_TOLERANCE
 from search_spaces.candidate import Candidate
 from search_spaces.space import Phase
 
@@ -27,11 +28,13 @@ class Reference:
     Attributes:
         model: the entry point, batch norm folded into convolutions; what all runtimes compile.
         inputs, outputs: fixed inputs, and the answers of the model before folding.
+        disagreement: how this entry point contradicts the network's whole pass; None where it does not.
     """
 
     model: nn.Module
     inputs: Arrays
     outputs: Arrays
+    disagreement: str | None = None
 
 
 def make_reference(candidate: Candidate, phase: Phase, weights: Path | None, seed: int) -> Reference:
@@ -47,7 +50,7 @@ def make_reference(candidate: Candidate, phase: Phase, weights: Path | None, see
     import torch
 
     from nas.training.checkpoint import load_state
-    from search_spaces.build import build_model, entry_point
+    from search_spaces.build import build_model, disagreement, entry_point
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -66,6 +69,7 @@ def make_reference(candidate: Candidate, phase: Phase, weights: Path | None, see
         model=fold_batch_norm(entry.module),
         inputs=tuple(tensor.numpy().copy() for tensor in entry.inputs),
         outputs=tuple(output.numpy().copy() for output in outputs),
+        disagreement=disagreement(model, candidate, phase, RELATIVE_TOLERANCE),
     )
 
 

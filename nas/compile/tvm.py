@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from nas.compile import compile_worker, workers
 from nas.compile.compile_worker import BuiltFiles, CompilePlan, CompileRequest
@@ -67,13 +67,22 @@ class Compiled:
     compile_s: float
 
 
+CompileFailureKind = Literal["failed", "outputs_differ"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileFailure:
-    """Why there is no artifact."""
+    """Why there is no artifact.
+
+    Attributes:
+        reason: one line.
+        kind: `failed`, or `outputs_differ` where the network's own entry points contradict each other.
+    """
 
     reason: str
     tune_s: float
     compile_s: float
+    kind: CompileFailureKind = "failed"
 
 
 class TvmCompiler:
@@ -152,6 +161,8 @@ class TvmCompiler:
         if isinstance(planned, WorkerFailure):
             return _failure(clock, f"export and lowering: {planned.reason}")
         assert isinstance(planned, CompilePlan)
+        if planned.disagreement is not None:
+            return _failure(clock, planned.disagreement, kind="outputs_differ")
         self._remember_plan(identity, planned.tasks)
         with clock.measuring("tune"):
             report = self._tuner.tune(
@@ -315,5 +326,5 @@ def _remove_abandoned(artifacts: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _failure(clock: Stopwatch, reason: str) -> CompileFailure:
-    return CompileFailure(reason=reason, tune_s=clock.elapsed("tune"), compile_s=clock.elapsed("compile"))
+def _failure(clock: Stopwatch, reason: str, kind: CompileFailureKind = "failed") -> CompileFailure:
+    return CompileFailure(reason=reason, kind=kind, tune_s=clock.elapsed("tune"), compile_s=clock.elapsed("compile"))

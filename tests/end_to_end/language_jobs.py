@@ -50,3 +50,21 @@ def decode_compiled(candidate_json: str, library: str, context: int, count: int,
         "relative_error": float((steps - whole).abs().max() / whole.abs().max()),
         "same_tokens": bool((steps.argmax(-1) == whole.argmax(-1)).all()),
     }
+
+
+def plan_with_late_positions(candidate_json: str, phase: str) -> Any:
+    """What a compile worker plans for a network whose decode is off by one position."""
+    from nas.compile.compile_worker import CompileRequest, plan
+    from profilers.device import local_device
+    from search_spaces.blocks.language_model import LanguageModel
+
+    real = LanguageModel.decode
+    LanguageModel.decode = lambda self, token, position, *states: real(self, token, position + 1, *states)  # type: ignore[method-assign]
+    try:
+        return plan(
+            CompileRequest(
+                candidate_json=candidate_json, phase=phase, weights=None, seed=1, target=local_device(1).target
+            )
+        )
+    finally:
+        LanguageModel.decode = real  # type: ignore[method-assign]

@@ -112,3 +112,9 @@ def test_a_wrong_position_or_a_shifted_cache_is_seen(
     fault: str, compiler: TvmCompiler, candidate: Candidate, decode: Artifact
 ) -> None:
     assert chain(compiler, candidate, decode, fault)["relative_error"] > 10 * RELATIVE_TOLERANCE
+
+
+def test_a_network_that_contradicts_itself_is_not_built(compiler: TvmCompiler, candidate: Candidate) -> None:
+    broken = compiler.run(language_jobs.plan_with_late_positions, candidate.canonical_json(), f"decode@{CONTEXT}")
+    assert not isinstance(broken, WorkerFailure), f"{broken.reason}\n{broken.traceback}"
+    assert "contradicts one pass" in broken.disagreement

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 
 import pytest
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from search_spaces.blocks import grouped_attention, language_model, language_parts
 from search_spaces.blocks.grouped_attention import GroupedAttention
-from search_spaces.build import build_model, entry_point
+from search_spaces.build import build_model, disagreement, entry_point
 from search_spaces.candidate import BlockSpec, Candidate, CandidateError
 from search_spaces.hybrid_language import SCALES, HybridLanguageSpace
 from search_spaces.language_entry import decode_agreement, fixed_tokens
@@ -250,3 +251,14 @@ def test_blocks_that_cannot_be_are_refused(block: BlockSpec, message: str) -> No
         layers_of_block(block, (1, 16, 128))
     with pytest.raises(CandidateError, match="an embedding first"):
         layers_of_block(block, (1, 16, 0))
+
+
+def test_a_disagreement_is_one_line_that_names_the_phase(monkeypatch: pytest.MonkeyPatch) -> None:
+    candidate, model = network_of("attention_q4_kv1")
+    decode, prefill, *_ = text_space().phases(candidate)
+    assert disagreement(model, candidate, decode, ROUNDING) is None
+    _late_position(monkeypatch)
+    assert re.fullmatch(
+        "decode@48: decoding token by token contradicts .*", disagreement(model, candidate, decode, ROUNDING) or ""
+    )
+    assert disagreement(model, candidate, prefill, ROUNDING) is None
