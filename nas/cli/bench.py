@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from nas.cli import bench_gates, bench_kernels, bench_measurement, bench_predictors, bench_search, bench_study_scale
+from nas.cli import (
+    bench_gates,
+    bench_kernels,
+    bench_language,
+    bench_measurement,
+    bench_predictors,
+    bench_search,
+    bench_study_scale,
+)
 
 if TYPE_CHECKING:
     from nas.bench.result import BenchResult
@@ -17,6 +25,7 @@ app = typer.Typer(help="Measure what this project claims, with the figures in th
 app.command("gates")(bench_gates.gates)
 app.command("measurement")(bench_measurement.measurement)
 app.command("kernels")(bench_kernels.kernels)
+app.command("language")(bench_language.language)
 app.command("predictors")(bench_predictors.predictors)
 app.command("search")(bench_search.search)
 app.command("study-scale")(bench_study_scale.study_scale)
