@@ -145,8 +145,8 @@ def figures_of(
         figures[f"best_{phase}_speedup_upper"] = None if chosen is None else chosen.speedup_upper
     figures["best_test_bits_per_byte"] = None if best is None else test[best]
     figures["baseline_test_bits_per_byte"] = test[BASELINE]
-    # Over seeds, paired: the same seed draws the same order of examples for both.
-    margins = [] if best is None else [b.test - a.test for a, b in zip(trained[best], trained[BASELINE], strict=True)]
+    # Best minus baseline, over seeds in pairs: one seed draws the same order of examples for both.
+    margins = [] if best is None else [a.test - b.test for a, b in zip(trained[best], trained[BASELINE], strict=True)]
     figures["test_margin"] = _mean(margins) if margins else None
     figures["test_margin_half_width"] = _half_width(margins) if len(margins) > 1 else None
     return figures
