@@ -7,7 +7,6 @@ in between does the work again; nothing depends on the memory.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import warnings
 from dataclasses import dataclass
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
 LIBRARY_NAME = "model.so"
 PARITY_NAME = "parity.npz"
-_TRACE_ERRORS = (RuntimeError, ValueError, TypeError, AttributeError, LookupError)
-"""What TVM raises for a trace that it cannot read or apply: its own kinds of errors become Python's by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +109,7 @@ def build(request: CompileRequest | OnnxRequest, traces: dict[str, str], folder:
     import tvm
     from tvm import relax
 
+    from nas.compile.apply_schedules import SCHEDULE_ERRORS, apply_schedules, schedules_that_do_not_build
     from nas.compile.kernel_objects import link_kernels
     from nas.compile.prepack import prepack_weights
     from nas.compile.targets import linking
@@ -120,11 +118,21 @@ def build(request: CompileRequest | OnnxRequest, traces: dict[str, str], folder:
     import_intrinsics()
     lowered = _lower(request)
     target = _target(request.target)
-    module, unusable = _scheduled(lowered.module, target, traces)
-    with target, tvm.transform.PassContext(opt_level=3):
-        module = relax.transform.FoldConstant()(prepack_weights(module))
-        module, kernels = link_kernels(module, target, Path(objects))
-        executable = tvm.compile(module, target=target)
+
+    def compiled(without: frozenset[str] = frozenset()) -> tuple[tvm.runtime.Executable, tuple[Path, ...], set[str]]:
+        module, unusable = apply_schedules(lowered.module, target, traces, without)
+        with target, tvm.transform.PassContext(opt_level=3):
+            module = relax.transform.FoldConstant()(prepack_weights(module))
+            module, kernels = link_kernels(module, target, Path(objects))
+            return tvm.compile(module, target=target), kernels, {*unusable, *(without & traces.keys())}
+
+    try:
+        executable, kernels, unusable = compiled()
+    except SCHEDULE_ERRORS:
+        broken = schedules_that_do_not_build(lowered.module, target, traces)
+        if not broken:
+            raise
+        executable, kernels, unusable = compiled(broken)
     executable.export_library(
         str(Path(folder) / LIBRARY_NAME), fcompile=linking(request.target), addons=[str(path) for path in kernels]
     )
@@ -135,57 +143,8 @@ def build(request: CompileRequest | OnnxRequest, traces: dict[str, str], folder:
         names=(LIBRARY_NAME, PARITY_NAME),
         inputs=lowered.inputs,
         outputs=output_specs(lowered.reference),
-        unusable=unusable,
+        unusable=tuple(sorted(unusable)),
     )
-
-
-def _scheduled(
-    module: tvm.IRModule, target: tvm.target.Target, traces: dict[str, str]
-) -> tuple[tvm.IRModule, tuple[str, ...]]:
-    """The module with its schedules applied, and the keys of those that do not fit their kernels.
-
-    One schedule that does not fit (of a stranger's file, or another kernel's) fails the whole pass: then each is
-    tried alone, and those that fail are left out.
-    """
-    import tvm
-    from tvm import relax
-
-    passes = relax.transform
-
-    def apply(chosen: dict[str, str]) -> tvm.IRModule:
-        with target, _database(module, target, chosen), tvm.transform.PassContext(opt_level=3):
-            return tvm.transform.Sequential(
-                [passes.MetaScheduleApplyDatabase(), passes.SplitLayoutRewritePreproc(), passes.LiftTransformParams()]
-            )(module)
-
-    try:
-        return apply(traces), ()
-    except _TRACE_ERRORS:
-        fitting = _fitting(module, target, traces)
-        unusable = tuple(sorted(set(traces) - set(fitting)))
-        if not unusable:
-            raise
-        return apply(fitting), unusable
-
-
-def _fitting(module: tvm.IRModule, target: tvm.target.Target, traces: dict[str, str]) -> dict[str, str]:
-    """Those traces that can be replayed on their kernel of the module; others of the module are left out."""
-    import tvm
-    from tvm.s_tir import meta_schedule
-
-    from nas.compile.kernels import workload_key
-    from nas.compile.traces import trace_from_text
-
-    fitting = {}
-    for task in meta_schedule.relax_integration.extract_tasks(module, target):
-        workload = task.dispatched[0]
-        key = workload_key(workload)
-        if key in traces:
-            with contextlib.suppress(*_TRACE_ERRORS):
-                schedule = tvm.s_tir.Schedule(workload)
-                trace_from_text(traces[key]).apply_to_schedule(schedule, remove_postproc=False)
-                fitting[key] = traces[key]
-    return fitting
 
 
 def output_specs(reference: Reference | OnnxAnswers) -> tuple[TensorSpec, ...]:
@@ -245,35 +204,3 @@ def _target(text: str) -> tvm.target.Target:
     import tvm
 
     return tvm.target.Target(json.loads(text))
-
-
-def _database(
-    module: tvm.IRModule, target: tvm.target.Target, traces: dict[str, str]
-) -> tvm.s_tir.meta_schedule.database.MemoryDatabase:
-    """One schedule for each kernel: the one of `traces`, else the most promising one that was written for its kind."""
-    from tvm.s_tir import meta_schedule
-
-    from nas.compile.kernels import workload_key
-    from nas.compile.schedules.proposals import first_schedule
-    from nas.compile.traces import trace_from_text
-
-    database = meta_schedule.database.MemoryDatabase()
-    for task in meta_schedule.relax_integration.extract_tasks(module, target):
-        workload = task.dispatched[0]
-        trace_json = traces.get(workload_key(workload))
-        if trace_json is not None:
-            trace = trace_from_text(trace_json)
-        else:
-            proposed = first_schedule(workload, target)
-            if proposed is None:
-                continue
-            trace = proposed.trace
-        record = meta_schedule.database.TuningRecord(
-            trace,
-            database.commit_workload(workload),
-            [1.0],  # the only record of its workload, so nothing is compared
-            target,
-            meta_schedule.arg_info.ArgInfo.from_prim_func(workload["main"]),
-        )
-        database.commit_tuning_record(record)
-    return database

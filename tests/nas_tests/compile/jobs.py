@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nas.compile import compile_worker
+from nas.compile import apply_schedules, compile_worker
 from nas.compile.compile_worker import CompileRequest
 from nas.compile.kernel_tuner import TuningJob, TuningResult
 from search_spaces.candidate import Candidate
@@ -195,7 +195,7 @@ def _constant(value: object) -> object:
 def fitting_traces(request: CompileRequest, traces: dict[str, str]) -> list[str]:
     """The keys of those `traces` that are of a kernel of the network, and can be replayed on it."""
     module, target = compile_worker._lower(request).module, compile_worker._target(request.target)
-    return sorted(compile_worker._fitting(module, target, traces))
+    return sorted(apply_schedules._fitting(module, target, traces))
 
 
 def run_built(folder: str, built: compile_worker.BuiltFiles, target: str) -> tuple[float, float]:
@@ -317,10 +317,42 @@ def kernels_without_a_schedule(request: CompileRequest) -> list[str]:
     """Names of the kernels that a build without any tuning record leaves as plain loops."""
     from tvm.s_tir import meta_schedule
 
-    from nas.compile.compile_worker import _database, _lower, _target
+    from nas.compile.apply_schedules import schedule_database
+    from nas.compile.compile_worker import _lower, _target
 
     target = _target(request.target)
     module = _lower(request).module
-    database = _database(module, target, {})
+    database = schedule_database(module, target, {})
     tasks = meta_schedule.relax_integration.extract_tasks(module, target)
     return [task.task_name for task in tasks if not database.has_workload(task.dispatched[0])]
+
+
+def build_with_a_schedule_that_does_not_lower(target: str, folder: str) -> dict[str, Any]:
+    """Builds a network whose norms get a schedule that can be made and not be compiled."""
+    from nas.compile import compile_worker
+    from nas.compile.schedules import rows
+    from nas.compile.schedules.workload import blocks_of, is_reduction, loops_of
+    from search_spaces.candidate import BlockSpec
+    from search_spaces.registry import make_space
+    from search_spaces.space import replay
+
+    text = BlockSpec.of("text", context=8, vocabulary=9)
+    space = make_space("hybrid_language", text, BlockSpec.of("language_model", vocabulary=9))
+    candidate = replay(space, space.references()["convolution_only"])
+    request = compile_worker.CompileRequest(
+        candidate_json=candidate.canonical_json(), phase="decode@8", weights=None, seed=0, target=target
+    )
+
+    def all_axes(schedule: Any) -> int:
+        """Counts the axis that a norm keeps with size 1 as one of rows: the sum ends up inside a vector."""
+        first = next(block for block in blocks_of(schedule) if is_reduction(schedule, block))
+        return len(loops_of(schedule, first).spatial)
+
+    real = rows._num_rows_axes
+    rows._num_rows_axes = all_axes
+    try:
+        compile_worker.plan(request)
+        built = compile_worker.build(request, {}, folder, folder + "/objects")
+    finally:
+        rows._num_rows_axes = real
+    return {"names": built.names, "unusable": built.unusable}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nas.compile import compile_worker, kernel_tuner
+from nas.compile import apply_schedules, compile_worker, kernel_tuner
 from nas.compile.compile_worker import CompileRequest
 
 
@@ -34,7 +34,11 @@ def scheduled_module(request: CompileRequest, traces: dict[str, str]) -> Any:
     from tvm import relax
 
     lowered, target, passes = compile_worker._lower(request), compile_worker._target(request.target), relax.transform
-    with target, compile_worker._database(lowered.module, target, traces), tvm.transform.PassContext(opt_level=3):
+    with (
+        target,
+        apply_schedules.schedule_database(lowered.module, target, traces),
+        tvm.transform.PassContext(opt_level=3),
+    ):
         return tvm.transform.Sequential(
             [passes.MetaScheduleApplyDatabase(), passes.SplitLayoutRewritePreproc(), passes.LiftTransformParams()]
         )(lowered.module)

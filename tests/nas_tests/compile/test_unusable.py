@@ -64,3 +64,12 @@ def test_a_kernel_without_a_record_gets_the_most_promising_schedule(
     in_compile_worker: InWorker, make_request: Callable[..., CompileRequest]
 ) -> None:
     assert in_compile_worker(jobs.kernels_without_a_schedule, make_request(SHALLOW)) == []
+
+
+def test_a_schedule_that_can_be_made_and_not_compiled_does_not_stop_the_network(
+    in_compile_worker: InWorker, target: str, tmp_path: Path
+) -> None:
+    built = in_compile_worker(jobs.build_with_a_schedule_that_does_not_lower, target, str(tmp_path))
+    assert "model.so" in built["names"]
+    assert (tmp_path / "model.so").is_file()
+    assert built["unusable"] == ()  # no record was to blame
