@@ -13,6 +13,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from nas.budget import Budget, contradictions, parse_budget
+from nas.config_defaults import defaults_of
 from nas.config_errors import ConfigError, allowed, explain, fields_of, show, unknown_value
 from nas.config_toml import commented_toml_of, read_toml, toml_of
 from nas.training.recipe import Recipe
@@ -181,7 +182,7 @@ def load_config(
     overrides: Mapping[str, object] | None = None,
     known: Mapping[str, Collection[str]] | None = None,
 ) -> StudyConfig:
-    """Reads a configuration.
+    """Reads a configuration; what neither file nor overrides say has the default of its space, or of its section.
 
     Args:
         path: a TOML file; None starts from the defaults.
@@ -204,6 +205,7 @@ def load_config(
             inner = data.setdefault(section, {}) if section else data
             if isinstance(inner, dict):
                 inner[name] = value
+    _lay_under(data)
     _remove_what_json_cannot_hold(data, "", mistakes)
     mistakes += _unknown_names(data, known or {})
     try:
@@ -214,6 +216,17 @@ def load_config(
     if mistakes:
         raise ConfigError(source, mistakes)
     return config
+
+
+def _lay_under(data: dict[str, Any]) -> None:
+    """Puts the defaults of the space that `data` names where `data` says nothing."""
+    search = data.get("search", {})
+    space = search.get("space", SearchSettings().space) if isinstance(search, dict) else None
+    for key, value in (defaults_of(space) if isinstance(space, str) else {}).items():
+        section, _, name = key.rpartition(".")
+        inner = data.setdefault(section, {})
+        if isinstance(inner, dict):
+            inner.setdefault(name, value)
 
 
 def _remove_what_json_cannot_hold(data: dict[str, Any], prefix: str, mistakes: list[str]) -> None:
@@ -249,11 +262,14 @@ def to_toml(config: StudyConfig) -> str:
     return toml_of(config)
 
 
-def commented_toml() -> str:
-    """Every key with its meaning, what is allowed and its default, for `nas init`."""
-    return commented_toml_of(
-        StudyConfig, "Configuration of `nas search`. Every key is optional and shown with its default."
-    )
+def commented_toml(space: str | None = None) -> str:
+    """Every key with its meaning, what is allowed and its default, for `nas init`.
+
+    Args:
+        space: whose defaults are shown; None means that of the default space.
+    """
+    config = load_config(overrides={"search.space": space})
+    return commented_toml_of(config, "Configuration of `nas search`. Every key is optional and shown with its default.")
 
 
 def without_secrets(config: StudyConfig) -> StudyConfig:
@@ -299,5 +315,6 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         f"{key}: {show(old[key]) if key in old else missing} in the folder,"
         f" {show(new[key]) if key in new else missing} now"
         for key in sorted({*old, *new})
-        if key not in old or key not in new or old[key] != new[key]
+        # A key that came with a later version and is not set means what its absence meant.
+        if old.get(key) != new.get(key)
     ]

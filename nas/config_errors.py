@@ -86,6 +86,8 @@ def _kind(annotation: object) -> str:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Literal:
         return "one of " + ", ".join(str(argument) for argument in arguments)
+    if origin is tuple and typing.get_origin(arguments[0]) is tuple:
+        return "a table of names and " + _kind(typing.get_args(arguments[0])[1])
     if origin is tuple:
         return f"a list of {_kind(arguments[0])}"
     if origin in (types.UnionType, typing.Union):

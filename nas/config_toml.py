@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ def toml_value(value: object) -> str:
 
     >>> print(toml_value(("5ms", 'a "b"')))
     ["5ms", "a \\"b\\""]
+    >>> toml_value({"english": "books/"})
+    '{english = "books/"}'
     """
     match value:
         case bool():
@@ -33,6 +37,8 @@ def toml_value(value: object) -> str:
             return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
         case tuple() | list():
             return "[" + ", ".join(toml_value(item) for item in value) + "]"
+        case Mapping():
+            return "{" + ", ".join(f"{_key(name)} = {toml_value(item)}" for name, item in value.items()) + "}"
         case _:
             raise TypeError(f"{type(value).__name__} has no TOML form here")
 
@@ -41,28 +47,31 @@ def toml_of(config: BaseModel) -> str:
     """Every value of a configuration, section by section; what is not set is left out."""
     sections = []
     for name in type(config).model_fields:
-        section = getattr(config, name)
-        values = {key: getattr(section, key) for key in type(section).model_fields}
+        values = getattr(config, name).model_dump()
         lines = [f"{key} = {toml_value(value)}" for key, value in values.items() if value is not None]
         sections.append("\n".join([f"[{name}]", *lines]))
     return "\n\n".join(sections) + "\n"
 
 
-def commented_toml_of(model: type[BaseModel], preamble: str) -> str:
-    """Every key of a model with its meaning, what is allowed, and its default."""
+def commented_toml_of(config: BaseModel, preamble: str) -> str:
+    """Every key of a configuration with its meaning, what is allowed, and its value, which is shown as the default."""
     parts = [_comment(preamble)]
-    for name, field in model.model_fields.items():
-        section = field.annotation
-        assert isinstance(section, type)
-        assert issubclass(section, BaseModel)
-        about = (section.__doc__ or "").strip().split(". ")[0].split("\n")[0].rstrip(".") + "."
-        keys = [_commented_key(key, inner) for key, inner in section.model_fields.items()]
+    for name in type(config).model_fields:
+        section = getattr(config, name)
+        values = section.model_dump()
+        about = (type(section).__doc__ or "").strip().split(". ")[0].split("\n")[0].rstrip(".") + "."
+        keys = [_commented_key(key, inner, values[key]) for key, inner in type(section).model_fields.items()]
         parts.append("\n".join([_comment(about), f"[{name}]", "", "\n\n".join(keys)]))
     return "\n\n".join(parts) + "\n"
 
 
-def _commented_key(key: str, field: FieldInfo) -> str:
-    default = field.get_default(call_default_factory=True, validated_data={})
+def _key(name: object) -> str:
+    """A key as TOML: bare where it may be."""
+    text = str(name)
+    return text if re.fullmatch(r"[A-Za-z0-9_-]+", text) else toml_value(text)
+
+
+def _commented_key(key: str, field: FieldInfo, default: object) -> str:
     rule = allowed(field)
     about = f"{(field.description or '').strip()} Allowed: {rule}."
     if default is None:

@@ -31,6 +31,19 @@ def register(name: str, factory: SpaceFactory) -> None:
     SPACES[name] = factory
 
 
+def task_kind_of(name: str) -> str | None:
+    """Which kind of task the space `name` is for, before there is a task; None for an unknown space.
+
+    A factory is a class, a `functools.partial` of one, or a function with an attribute `task_kind`.
+
+    >>> task_kind_of("conv_attention")
+    'image_classification'
+    """
+    factory = SPACES.get(name)
+    kind = getattr(getattr(factory, "func", factory), "task_kind", None)
+    return kind if isinstance(kind, str) else None
+
+
 def make_space(name: str, input: BlockSpec, head: BlockSpec) -> SearchSpace:
     """The space `name` for a task's input and head.
 

@@ -178,7 +178,7 @@ def wrong_split(folder: Path) -> Caught:
             model,
             task,
             "val",
-            replace(task.train, inputs=task.train.inputs[part], labels=task.train.labels[part]),
+            task.train.take(part),
             seed,
         )
 

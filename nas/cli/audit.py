@@ -44,7 +44,7 @@ def audit(
         print(json.dumps({"study": str(study), "audit": seen.to_json(), "passed": gate.passed, "reason": gate.reason}))
     else:
         rows = zip(seen.candidates, seen.cheap, seen.dear, strict=True)
-        for name, cheap, dear in sorted(rows, key=lambda row: -row[2]):
+        for name, cheap, dear in sorted(rows, key=lambda row: row[2], reverse=seen.direction == "maximize"):
             print(f"{name}  short {cheap:.4f}  long {dear:.4f}")
         print(gate.reason)
         print(f"report: {result.report}")

@@ -17,11 +17,18 @@ class InitError(NasError):
 def init(
     path: Annotated[Path, typer.Argument(help="File to write.")] = Path("nas.toml"),
     stdout: Annotated[bool, typer.Option("--stdout", help="Print instead of writing a file.")] = False,
+    space: Annotated[
+        str | None, typer.Option(help="Search space whose defaults to show; `nas spaces` lists them.")
+    ] = None,
 ) -> None:
     """Write a TOML file with every key, its meaning and its default."""
     from nas.config import commented_toml
+    from nas.config_errors import unknown_value
+    from search_spaces.registry import SPACES
 
-    text = commented_toml()
+    if space is not None and space not in SPACES:
+        raise InitError(unknown_value("--space", space, list(SPACES)))
+    text = commented_toml(space)
     if stdout:
         print(text, end="")
         return

@@ -34,7 +34,9 @@ def search(
     ] = None,
     sampler: Annotated[str | None, typer.Option(help="budget, tpe, nsga2, gp or random.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of sampler and training.")] = None,
-    data: Annotated[str | None, typer.Option(help="digits, fashion-mnist, npz or image-folder.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="digits, fashion-mnist, npz, image-folder, python-source or text.")
+    ] = None,
     data_path: Annotated[str | None, typer.Option(help="File or folder with the data.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the train split.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of one inference.")] = None,
@@ -51,7 +53,8 @@ def search(
         int | None, typer.Option(help="Trainings of each network on the front, for intervals over seeds.")
     ] = None,
     min_slice: Annotated[
-        float | None, typer.Option(help="Worst score on val that a network on the front may have in any class.")
+        float | None,
+        typer.Option(help="Worst score on val that a network on the front may have in any class or domain."),
     ] = None,
     audit: Annotated[bool, typer.Option("--audit", help="End with `nas audit`: train a sample longer.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Put into the report which choices mattered.")] = False,

@@ -64,26 +64,28 @@ def is_surely_above_chance(score: HeldOutScore, chance: float, direction: Direct
     """
     sign = 1.0 if direction == "maximize" else -1.0
     margin = SURE * (score.value - score.lower if sign > 0 else score.upper - score.value)
-    classes = [value for _, value in score.slices]
+    # Answers hold for whole classes at once; bits per byte are of probabilities, and their interval knows of files.
+    classes = [value for _, value in score.slices] if direction == "maximize" else []
     if len(classes) > 1:
         margin = max(margin, SURE_CLASSES * stdev(classes) / math.sqrt(len(classes)))
     return sign * (score.value - chance) > margin
 
 
-def controls_gate(scores: ControlScores, majority_share: float, direction: Direction) -> GateResult:
-    """Neither shuffled score may be surely above what the majority class scores.
+def controls_gate(scores: ControlScores, constant: float, direction: Direction) -> GateResult:
+    """Neither shuffled score may be surely better than what an answer scores that does not look at the inputs.
 
     Args:
         scores: of one network.
-        majority_share: share of val in its largest class.
-        direction: of the metric; where less is better, the untrained network stands for chance.
+        constant: score of the best such answer (`nas.training.baselines`); the untrained network may be better.
+        direction: of the metric.
     """
     figures = (
         ("trial", scores.trial), ("trained", scores.trained.value), ("untrained", scores.untrained.value),
-        ("majority_class", majority_share), ("shuffled_labels", scores.shuffled_labels.value),
+        ("constant_answer", constant), ("shuffled_labels", scores.shuffled_labels.value),
         ("shuffled_inputs", scores.shuffled_inputs.value),
     )  # fmt: skip
-    chance = max(majority_share, scores.untrained.value) if direction == "maximize" else scores.untrained.value
+    better = max if direction == "maximize" else min
+    chance = better(constant, scores.untrained.value)
     for name, score, cause in (
         ("labels", scores.shuffled_labels, "evaluation sees what training saw, or does not look at val's labels"),
         ("inputs", scores.shuffled_inputs, "the score does not come from the inputs"),

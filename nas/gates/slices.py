@@ -39,8 +39,11 @@ def slice_miss(score: HeldOutScore, min_slice: float | None, direction: Directio
 def fallen_slices(
     score: HeldOutScore, reference: HeldOutScore | None, direction: Direction, max_fall: float = MAX_FALL
 ) -> tuple[str, ...]:
-    """One line for each slice that fell from the reference's by more than `max_fall`, the worst first."""
-    if reference is None:
+    """One line for each slice that fell from the reference's by more than `max_fall`, the worst first.
+
+    A score of one slice has no parts: what it says is said by the score.
+    """
+    if reference is None or len(score.slices) < 2:
         return ()
     sign = 1.0 if direction == "maximize" else -1.0
     before = dict(reference.slices)
@@ -48,7 +51,7 @@ def fallen_slices(
         ((sign * (before[name] - value), name, value) for name, value in score.slices if name in before), reverse=True
     )
     return tuple(
-        f"slice {name!r} fell to {value:.3f}, the reference network has {before[name]:.3f}"
+        f"slice {name!r} {'fell' if sign > 0 else 'rose'} to {value:.3f}, the reference network has {before[name]:.3f}"
         for fall, name, value in falls
         if fall > max_fall
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Protocol
 
 from nas.gates import publish
@@ -17,6 +16,7 @@ from nas.search.controls_run import known_controls
 from nas.search.finalists import SettledFront
 from nas.search.smoke_run import smoke_result
 from nas.training.audit import Finding
+from nas.training.baselines import constant_score
 from nas.training.task import Task
 from profilers.device import DeviceSpec
 
@@ -53,16 +53,16 @@ def collect_gates(
         ),
     }
     if members:
-        share = majority_share(task)
+        constant = constant_score(task)
         gates["learning"] = publish.learning_gate(
             {member.record.trial: member.val_score for member in members},
             {finalist.record.trial: finalist.weights.untrained_score for finalist in settled.finalists},
-            share,
+            constant,
             task.direction,
         )
         controls = known_controls(ledger)
         if controls is not None:
-            gates["controls"] = controls_gate(controls, share, task.direction)
+            gates["controls"] = controls_gate(controls, constant, task.direction)
         gates["held_out"] = publish.held_out_gate(
             {member.record.trial: member.test_score for member in members}, opened[0].at if opened else None
         )
@@ -83,9 +83,3 @@ def accepted_reason(ledger: Ledger) -> str | None:
     accepted = ledger.events("failures_accepted")
     seen = {trial for event in accepted for trial in event.detail.get("trials", ())}
     return accepted[-1].detail["reason"] if accepted and seen.issuperset(failed_trials(ledger)) else None
-
-
-def majority_share(task: Task) -> float:
-    """Share of val in its largest class: what always answering it scores."""
-    counts = Counter(task.val.labels.ravel().tolist())
-    return max(counts.values()) / task.val.labels.size

@@ -47,9 +47,9 @@ from nas.search.study import (
 from nas.search.winners import keep_winners
 from nas.search.workbench import LocalWorkbench
 from nas.training.audit import audit_splits
-from nas.training.data.sources import load_task
+from nas.training.data.sources import load_task, require_kind
 from profilers.device import DeviceSpec
-from search_spaces.registry import make_space
+from search_spaces.registry import make_space, task_kind_of
 from search_spaces.space import SearchSpace, replay
 
 SCRATCH_PREFIX = ".finalists-"
@@ -94,6 +94,8 @@ def run_study(
         NasError, TaskError, CandidateError, ProfilerError: something the user can mend, one line.
     """
     started_at, started = datetime.now(UTC), time.monotonic()
+    if (kind := task_kind_of(config.search.space)) is not None:
+        require_kind(config.task, kind, config.search.space)
     task = load_task(config.task)
     space = make_space(config.search.space, task.input, task.head)
     phase = _first_phase(space)

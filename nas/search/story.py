@@ -9,11 +9,12 @@ from nas.budget import Budget
 from nas.errors import NasError
 from nas.gates.budget import budget_verdict, explain_miss
 from nas.gates.publish import MIN_TUNED_COVERAGE
+from nas.gates.slices import worst_slice
 from nas.ledger import Ledger, StageResult
 from nas.search.audit_run import known_audit
 from nas.search.controls_run import known_controls
 from nas.search.screening import AUDIT_EVENT
-from nas.training.score import HeldOutScore
+from nas.training.score import LOWER_IS_BETTER, HeldOutScore
 from nas.trial import Outcome, TrialRecord, score_from_json
 
 Verdict = str
@@ -166,7 +167,7 @@ def _curve(payload: object) -> list[str]:
 
 
 def _score(score: HeldOutScore) -> str:
-    worst = min(score.slices, key=lambda pair: pair[1], default=None)
+    worst = worst_slice(score, "minimize" if score.metric in LOWER_IS_BETTER else "maximize")
     tail = "" if worst is None else f"; worst slice {worst[0]} {worst[1]:.3f}"
     return (f"{score.split} {score.metric} {score.value:.3f} ({score.lower:.3f} to {score.upper:.3f}),"
             f" {score.num_examples} examples{tail}")  # fmt: skip

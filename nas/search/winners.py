@@ -34,8 +34,9 @@ def _keep(finalist: Finalist, task: Task, winners: Path) -> None:
     shutil.copyfile(finalist.weights.path, building / "weights.pt")
     write_atomic(building / "weights.pt.sha256", f"{finalist.weights.sha256}  weights.pt\n".encode())
     write_atomic(building / "candidate.json", json.dumps(candidate.to_json(), indent=1, sort_keys=True).encode())
-    inputs = {"mean": list(task.mean), "std": list(task.std), "class_names": list(task.class_names)}
-    write_atomic(building / "inputs.json", json.dumps(inputs, indent=1).encode())
+    write_atomic(building / "inputs.json", json.dumps(task.facts(), indent=1).encode())
+    if task.tokenizer is not None:
+        write_atomic(building / "tokenizer.json", task.tokenizer.encode())
     measurements: dict[str, Any] = {"tvm": finalist.measurement.to_json()}
     if finalist.onnxruntime_measurement is not None:
         measurements["onnxruntime"] = finalist.onnxruntime_measurement.to_json()

@@ -10,7 +10,7 @@ import numpy as np
 from nas.training.evaluate import BuildModel, load_model, score_val
 from nas.training.recipe import Recipe
 from nas.training.result import Shuffled, TrainFailure
-from nas.training.task import Split, Task
+from nas.training.task import Task
 from nas.training.trainer import train
 from search_spaces.candidate import Candidate
 
@@ -36,11 +36,11 @@ def score_shuffled(
     generator = np.random.default_rng(seed)
     labels = task.train.labels[generator.permutation(len(task.train))]
     short = recipe.model_copy(update={"epochs": max(1, round(EPOCH_SHARE * recipe.epochs)), "keep": "last"})
-    dealt = replace(task, train=Split(inputs=task.train.inputs, labels=labels))
+    dealt = replace(task, train=replace(task.train, labels=labels))
     trained = train(candidate, dealt, short, seed=seed, build=build)
     if isinstance(trained, TrainFailure):
         return trained
     model = load_model(candidate, weights_path, sha256=weights_sha256, build=build)
     inputs = task.val.inputs[generator.permutation(len(task.val))]
-    mixed = replace(task, val=Split(inputs=inputs, labels=task.val.labels))
+    mixed = replace(task, val=replace(task.val, inputs=inputs))
     return Shuffled(labels=trained.score, inputs=score_val(model, mixed, seed=seed))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,12 +14,17 @@ from nas.training import checkpoint
 from nas.training.kinds import kind_of
 from nas.training.score import HeldOutScore
 from nas.training.task import Split, Task
+from nas.training.task_kind import call, labels_tensor
 from search_spaces.candidate import Candidate
 
 BuildModel = Callable[[Candidate], nn.Module]
 
 EVAL_BATCH_SIZE = 256
 """Examples at a time; changes memory, and the score only through rounding."""
+
+MAX_OUTPUTS = 2**22
+"""Numbers that a network may answer at a time, 16 MiB of float32: examples with larger answers, as the logits
+of every position of a text, are scored fewer at a time."""
 
 
 class NonFiniteOutputs(ArithmeticError):
@@ -49,6 +54,11 @@ def score_test(model: nn.Module, task: Task, *, seed: int) -> HeldOutScore:
     return _score(model, task, "test", task.test, seed)
 
 
+def eval_batch_size(task: Task) -> int:
+    """Examples that are scored at a time."""
+    return min(EVAL_BATCH_SIZE, max(1, MAX_OUTPUTS // max(1, kind_of(task).num_outputs(task))))
+
+
 def load_model(
     candidate: Candidate, weights_path: Path, *, sha256: str | None = None, build: BuildModel | None = None
 ) -> nn.Module:
@@ -69,11 +79,30 @@ def load_model(
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
-        line = " ".join(str(error).split())[:200]
+        line = _other_vocabulary(state, model, candidate) or " ".join(str(error).split())[:200]
         raise checkpoint.CheckpointError(
             f"{weights_path}: not the weights of {candidate.candidate_id}: {line}"
         ) from error
     return model.eval()
+
+
+def _other_vocabulary(state: dict[str, Any], model: nn.Module, candidate: Candidate) -> str | None:
+    """Says that weights and network differ in their vocabulary alone; None when they differ otherwise, or have none."""
+    mine = dict(candidate.head.options).get("vocabulary")
+    own = model.state_dict()
+    differing = {name for name in {*own, *state} if name not in own or name not in state}
+    shapes = [
+        (tuple(state[name].shape), tuple(value.shape))
+        for name, value in own.items()
+        if name in state and state[name].shape != value.shape
+    ]
+    others = {theirs[0] for theirs, ours in shapes if theirs[1:] == ours[1:] and ours[:1] == (mine,)}
+    if mine is None or differing or len(others) != 1 or any(ours[:1] != (mine,) for _, ours in shapes):
+        return None
+    return (
+        f"they are of a vocabulary of {others.pop()} tokens, the network has {mine};"
+        " set task.vocabulary to that of the training"
+    )
 
 
 def build_from_space(candidate: Candidate) -> nn.Module:
@@ -92,17 +121,18 @@ def _score(model: nn.Module, task: Task, name: Literal["val", "test"], split: Sp
     model.eval()
     grades: list[Tensor] = []
     try:
-        for start in range(0, len(split), EVAL_BATCH_SIZE):
-            batch = slice(start, start + EVAL_BATCH_SIZE)
-            outputs = model(kind.prepare(task, split.inputs[batch]))
+        size = eval_batch_size(task)
+        for start in range(0, len(split), size):
+            batch = slice(start, start + size)
+            outputs = call(model, kind.prepare(task, split.inputs[batch]))
             if not bool(torch.isfinite(outputs).all()):
                 # argmax of NaN is a class like any other: it would pass for an answer.
                 raise NonFiniteOutputs(f"the network answered {name} examples with NaN or infinity")
-            grades.append(kind.grade(outputs, torch.from_numpy(split.labels[batch])))
+            grades.append(kind.grade(outputs, labels_tensor(split.labels[batch])))
     finally:
         model.train(was_training)
     values = torch.cat(grades).numpy().astype(np.float64)
-    value, lower, upper = kind.summarise(values)
+    value, lower, upper = kind.summarise(split, values)
     return HeldOutScore(
         metric=task.metric,
         split=name,
@@ -111,5 +141,5 @@ def _score(model: nn.Module, task: Task, name: Literal["val", "test"], split: Sp
         upper=upper,
         num_examples=len(split),
         seeds=(seed,),
-        slices=kind.slices(task, values, split.labels),
+        slices=kind.slices(task, split, values),
     )

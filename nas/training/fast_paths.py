@@ -15,9 +15,18 @@ from nas.gates.result import GateResult
 from nas.training.evaluate import BuildModel, build_from_space, score_val
 from nas.training.kinds import kind_of
 from nas.training.recipe import Recipe
-from nas.training.steps import batch_bounds, learning_rate_at, parameter_groups, training_step
+from nas.training.steps import (
+    batch_bounds,
+    derived_seed,
+    epoch_order,
+    epoch_size,
+    learning_rate_at,
+    parameter_groups,
+    training_step,
+)
 from nas.training.task import Task
-from nas.training.trainer import derived_seed, reproducible
+from nas.training.task_kind import labels_tensor
+from nas.training.trainer import reproducible
 from search_spaces.candidate import Candidate
 
 
@@ -80,17 +89,17 @@ def _run(
         plain: nn.Module = (build or build_from_space)(candidate)
         model = path.prepare(plain)
         optimizer = torch.optim.AdamW(parameter_groups(plain, recipe.weight_decay), lr=recipe.learning_rate)
-        bounds = batch_bounds(len(task.train), recipe.batch_size)
+        bounds = batch_bounds(epoch_size(len(task.train), recipe), recipe.batch_size)
         num_steps = recipe.epochs * len(bounds)
         for epoch in range(recipe.epochs):
             generator = torch.Generator().manual_seed(derived_seed(seed, f"epoch {epoch}"))
             torch.default_generator.manual_seed(derived_seed(seed, f"dropout {epoch}"))
-            order = torch.randperm(len(task.train), generator=generator).numpy()
+            order = epoch_order(len(task.train), recipe, seed=seed, epoch=epoch, generator=generator)
             model.train()
             for start, end in bounds:
                 batch = order[start:end]
                 inputs = kind.prepare(task, task.train.inputs[batch])
-                labels = torch.from_numpy(task.train.labels[batch])
+                labels = labels_tensor(task.train.labels[batch])
                 with path.context():
                     rate = learning_rate_at(len(losses), num_steps, recipe)
                     stepped = training_step(model, optimizer, kind, inputs, labels, recipe, rate)

@@ -12,7 +12,16 @@ class Recipe(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    epochs: int = Field(default=8, ge=1, description="Passes over the train split.")
+    epochs: int = Field(default=8, ge=1, description="Passes over the train split, or over `epoch_examples` of it.")
+    epoch_examples: int | None = Field(
+        default=None,
+        ge=2,
+        description=(
+            "Examples of one epoch; the next goes on where it ended, so that none comes again before all have come."
+            " Not set: all of train."
+        ),
+        examples=[256],
+    )
     batch_size: int = Field(
         default=64, ge=2, description="Examples a step; a remainder is spread over the steps, none is dropped."
     )

@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nas.training import evaluate
-from nas.training.evaluate import BuildModel, NonFiniteOutputs, build_from_space
-from nas.training.kinds import TaskKind, kind_of
+from nas.training.evaluate import BuildModel, NonFiniteOutputs, build_from_space, eval_batch_size
+from nas.training.kinds import kind_of
 from nas.training.recipe import Recipe
 from nas.training.result import Rehearsal, ScoringProbe
-from nas.training.steps import learning_rate_at, parameter_groups, training_step
-from nas.training.task import Split, Task
-from nas.training.trainer import derived_seed, reproducible
+from nas.training.steps import derived_seed, learning_rate_at, parameter_groups, training_step
+from nas.training.task import Task
+from nas.training.task_kind import TaskKind, call, labels_tensor
+from nas.training.trainer import reproducible
 from search_spaces.candidate import Candidate
 
 LEAST_STEPS = 5
@@ -33,7 +34,7 @@ fit 64 examples in 40 steps at its peak rate does not learn."""
 LOSS_SHARE = 0.9
 """The loss has fallen when it is below this share of the first one."""
 NUM_EXAMPLES = 256
-"""Val examples that are scored."""
+"""Val examples that are scored, or as many as are at a time."""
 
 
 @dataclass(slots=True)
@@ -97,7 +98,7 @@ def _repeat_one_batch(model: nn.Module, task: Task, recipe: Recipe) -> tuple[lis
     kind = kind_of(task)
     optimizer = torch.optim.AdamW(parameter_groups(model, recipe.weight_decay), lr=recipe.learning_rate)
     batch = spread_over_labels(task.train.labels, recipe.batch_size)
-    inputs, labels = kind.prepare(task, task.train.inputs[batch]), torch.from_numpy(task.train.labels[batch])
+    inputs, labels = kind.prepare(task, task.train.inputs[batch]), labels_tensor(task.train.labels[batch])
     peak = max(learning_rate_at(step, 10, recipe) for step in range(10))
     losses: list[float] = []
     grades: list[float] = []
@@ -150,17 +151,17 @@ def _mean_grade(kind: TaskKind, outputs: Tensor, labels: Tensor) -> float:
 def _score(model: nn.Module, task: Task, seed: int) -> tuple[float, ScoringProbe | None, str | None]:
     """Share of valid outputs, and what scoring says of labels that are all right, all wrong, and true."""
     kind = kind_of(task)
-    part = Split(inputs=task.val.inputs[:NUM_EXAMPLES], labels=task.val.labels[:NUM_EXAMPLES])
+    part = task.val.take(slice(min(NUM_EXAMPLES, eval_batch_size(task))))
     model.eval()
-    outputs = model(kind.prepare(task, part.inputs))
+    outputs = call(model, kind.prepare(task, part.inputs))
     is_valid = torch.isfinite(outputs).flatten(1).all(dim=1)
     valid_share = float(is_valid.to(torch.float64).mean())
-    own = kind.answer(outputs).numpy().astype(part.labels.dtype)
-    num_classes = max(2, len(task.class_names))
+    own = kind.answer(outputs).numpy().astype(np.int64)
+    num_labels = max(2, kind.num_labels(task))
     try:
         true, right, wrong = (
-            evaluate.score_val(model, replace(task, val=Split(inputs=part.inputs, labels=labels)), seed=seed)
-            for labels in (part.labels, own, (own + 1) % num_classes)
+            evaluate.score_val(model, replace(task, val=replace(part, labels=labels)), seed=seed)
+            for labels in (part.labels, own, (own + 1) % num_labels)
         )
     except NonFiniteOutputs as error:
         return valid_share, None, str(error)

@@ -2,15 +2,53 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import nn
 
-from nas.training.kinds import TaskKind
 from nas.training.recipe import Recipe
+from nas.training.task_kind import Inputs, TaskKind, call
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def derived_seed(seed: int, purpose: str) -> int:
+    """A seed of its own for each purpose, so that no two draws share a stream."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{purpose}".encode()).digest()[:8], "big") >> 1
+
+
+def epoch_size(num_examples: int, recipe: Recipe) -> int:
+    """Examples of one epoch."""
+    return min(num_examples, recipe.epoch_examples or num_examples)
+
+
+def epoch_order(
+    num_examples: int, recipe: Recipe, *, seed: int, epoch: int, generator: torch.Generator
+) -> NDArray[np.int64]:
+    """The examples of epoch `epoch` (from 0) in their order: all of them anew, or the next ones of one long order.
+
+    Args:
+        num_examples: in train.
+        recipe: its `epoch_examples`.
+        seed: of the training.
+        epoch: which one; each follows from the seed alone, so that a training can go on from any.
+        generator: of the epoch; orders a whole split.
+    """
+    size = epoch_size(num_examples, recipe)
+    if size == num_examples:
+        return np.asarray(torch.randperm(num_examples, generator=generator).numpy())
+    rounds, places = np.divmod(np.arange(epoch * size, (epoch + 1) * size), num_examples)
+    orders = {}
+    for number in np.unique(rounds):
+        of_round = torch.Generator().manual_seed(derived_seed(seed, f"round {number}"))
+        orders[number] = torch.randperm(num_examples, generator=of_round).numpy()
+    return np.array([orders[number][place] for number, place in zip(rounds, places, strict=True)], dtype=np.int64)
 
 
 def learning_rate_at(step: int, num_steps: int, recipe: Recipe) -> float:
@@ -59,7 +97,7 @@ def training_step(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     kind: TaskKind,
-    inputs: torch.Tensor,
+    inputs: Inputs,
     labels: torch.Tensor,
     recipe: Recipe,
     rate: float,
@@ -69,7 +107,7 @@ def training_step(
     Returns:
         Loss and outputs before the step; None when the loss is not finite, and no step was made.
     """
-    outputs = model(inputs)
+    outputs = call(model, inputs)
     loss = kind.loss(outputs, labels, recipe)
     loss_value = float(loss.detach())
     if not math.isfinite(loss_value):

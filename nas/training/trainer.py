@@ -19,8 +19,17 @@ from nas.training.kinds import kind_of
 from nas.training.recipe import Recipe
 from nas.training.result import EpochRecord, TrainFailure, TrainResult
 from nas.training.score import HeldOutScore
-from nas.training.steps import batch_bounds, learning_rate_at, parameter_groups, training_step
+from nas.training.steps import (
+    batch_bounds,
+    derived_seed,
+    epoch_order,
+    epoch_size,
+    learning_rate_at,
+    parameter_groups,
+    training_step,
+)
 from nas.training.task import Task
+from nas.training.task_kind import labels_tensor
 from search_spaces.candidate import Candidate
 
 OnStep = Callable[[int, int], None]
@@ -135,7 +144,7 @@ class _Run:
             optimizer=torch.optim.AdamW(parameter_groups(model, recipe.weight_decay), lr=recipe.learning_rate),
             fingerprint=fingerprint,
             identity=_identity(candidate, recipe, seed, fingerprint),
-            num_steps=recipe.epochs * len(batch_bounds(len(task.train), recipe.batch_size)),
+            num_steps=recipe.epochs * len(batch_bounds(epoch_size(len(task.train), recipe), recipe.batch_size)),
             started_s=started_s,
         )
         state = None if out_dir is None else checkpoint.latest_checkpoint(out_dir, identity=run.identity)
@@ -230,19 +239,19 @@ class _Run:
 
 
 def _train_epoch(run: _Run, on_step: OnStep | None) -> float | None:
-    """One pass over train. Returns the mean loss, or None as soon as one is not finite."""
+    """One epoch. Returns the mean loss, or None as soon as one is not finite."""
     kind, recipe, split = kind_of(run.task), run.recipe, run.task.train
     generator = torch.Generator().manual_seed(derived_seed(run.seed, f"epoch {run.epoch}"))
     torch.default_generator.manual_seed(derived_seed(run.seed, f"dropout {run.epoch}"))
-    order = torch.randperm(len(split), generator=generator).numpy()
+    order = epoch_order(len(split), recipe, seed=run.seed, epoch=run.epoch, generator=generator)
     run.model.train()
     total = 0.0
-    for start, end in batch_bounds(len(split), recipe.batch_size):
+    for start, end in batch_bounds(len(order), recipe.batch_size):
         batch = order[start:end]
         inputs = kind.augment(kind.prepare(run.task, split.inputs[batch]), recipe, generator)
         rate = learning_rate_at(run.step, run.num_steps, recipe)
         stepped = training_step(
-            run.model, run.optimizer, kind, inputs, torch.from_numpy(split.labels[batch]), recipe, rate
+            run.model, run.optimizer, kind, inputs, labels_tensor(split.labels[batch]), recipe, rate
         )
         if stepped is None:
             return None
@@ -251,7 +260,7 @@ def _train_epoch(run: _Run, on_step: OnStep | None) -> float | None:
         run.step += 1
         if on_step is not None:
             on_step(run.step, run.num_steps)
-    return total / len(split)
+    return total / len(order)
 
 
 @contextmanager
@@ -267,11 +276,6 @@ def reproducible(num_threads: int) -> Iterator[None]:
     finally:
         torch.use_deterministic_algorithms(strict, warn_only=warn_only)
         torch.set_num_threads(threads)
-
-
-def derived_seed(seed: int, purpose: str) -> int:
-    """A seed of its own for each purpose, so that no two draws share a stream."""
-    return int.from_bytes(hashlib.sha256(f"{seed}/{purpose}".encode()).digest()[:8], "big") >> 1
 
 
 def _identity(candidate: Candidate, recipe: Recipe, seed: int, fingerprint: str) -> str:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import json
 import os
 import tomllib
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,9 @@ from nas.config import (
     to_toml,
     without_secrets,
 )
+from nas.config_defaults import DEFAULTS_OF_KIND
 from nas.config_errors import fields_of
+from search_spaces.registry import SPACES
 
 KEYS = [key for key, _ in fields_of(StudyConfig)]
 
@@ -68,7 +72,7 @@ def test_every_mistake_is_listed_with_its_key_the_value_seen_and_what_is_allowed
         "search.budgets": "budget '5': the unit is missing; allowed: us, µs, ms, s; for instance latency=5ms",
         "search.minutes": "seen -1; allowed: a number, above 0",
         "training.epochs": "seen 'twelve'; allowed: a whole number, at least 1",
-        "training.epoch": "unknown key (did you mean training.epochs?); allowed: epochs, batch_size,",
+        "training.epoch": "unknown key (did you mean training.epochs?); allowed: epochs, epoch_examples,",
         "training.learning_rate": "seen nan; allowed: a number, above 0",
         "task.max_train_examples": "seen '1979-05-27'; allowed: a whole number",
         "device.threads": "seen True; allowed: a whole number, at least 1",
@@ -129,6 +133,60 @@ def test_a_missing_or_unreadable_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b"\xff")
     with pytest.raises(ConfigError, match="not UTF-8 at byte 0"):
         load_config(tmp_path / "latin.toml")
+
+
+@pytest.fixture
+def language_space(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A space of language models, by name."""
+
+    class Space:
+        task_kind = "language_modelling"
+
+    monkeypatch.setitem(SPACES, "tests_language", partial(Space))
+    return "tests_language"
+
+
+def test_a_space_brings_data_and_recipe_and_the_user_has_the_last_word(tmp_path: Path, language_space: str) -> None:
+    defaults = DEFAULTS_OF_KIND["language_modelling"]
+    config = _load(tmp_path, f"[search]\nspace = '{language_space}'\n[training]\nepochs = 3\n")
+    assert (config.task.name, config.task.context) == ("python-source", 512)
+    assert config.training.label_smoothing == 0
+    assert config.training.epochs == 3
+    assert config.training.learning_rate == defaults["training.learning_rate"]
+    assert config.results_dir.as_posix() == "results/tests_language-python-source"
+    assert identity(config)["task.vocabulary"] == 256
+    by_option = load_config(overrides={"search.space": language_space, "task.context": 64, "training.epochs": None})
+    assert (by_option.task.context, by_option.training.epochs) == (64, defaults["training.epochs"])
+    assert load_config() == StudyConfig(), "spaces of images keep their defaults"
+
+
+def test_every_default_of_a_space_is_a_key_with_an_allowed_value(language_space: str) -> None:
+    config = load_config(overrides={"search.space": language_space})
+    for key, value in DEFAULTS_OF_KIND["language_modelling"].items():
+        section, _, name = key.partition(".")
+        assert getattr(getattr(config, section), name) == value, key
+
+
+def test_mistakes_in_a_section_that_has_defaults_are_still_one_line_each(tmp_path: Path, language_space: str) -> None:
+    lines = _mistakes(tmp_path, f"task = 5\n[search]\nspace = '{language_space}'\n[training]\nepochs = 0\n")
+    assert sorted(line.partition(":")[0] for line in lines) == ["task", "training.epochs"]
+
+
+def test_the_commented_file_of_a_space_shows_its_defaults_and_reads_back_to_them(
+    tmp_path: Path, language_space: str
+) -> None:
+    text = commented_toml(language_space)
+    assert f'space = "{language_space}"' in text and "\ncontext = 512\n" in text
+    assert _load(tmp_path, text) == load_config(overrides={"search.space": language_space})
+
+
+def test_domains_survive_toml_in_the_form_that_people_write(tmp_path: Path) -> None:
+    config = _load(tmp_path, "[task]\nname = 'text'\n[task.domains]\n'two words' = 'b/'\ncode = 'src/'\n")
+    assert config.task.domains == (("code", "src/"), ("two words", "b/"))
+    assert 'domains = {code = "src/", "two words" = "b/"}' in to_toml(config)
+    assert _load(tmp_path, to_toml(config)) == config
+    assert json.loads(json.dumps(identity(config)))["task.domains"] == {"code": "src/", "two words": "b/"}
+    assert hash(config.task) == hash(_load(tmp_path, to_toml(config)).task)
 
 
 def test_overrides_win_over_the_file_and_none_means_not_given(tmp_path: Path) -> None:
@@ -230,6 +288,13 @@ def test_a_key_of_another_version_is_a_difference() -> None:
     now = identity(StudyConfig())
     old = {key: value for key, value in now.items() if key != "search.seed"}
     assert differences(old, now) == ["search.seed: no such key in the folder, 0 now"]
+
+
+def test_a_study_of_before_a_key_came_is_resumed_when_the_key_is_not_set() -> None:
+    now = identity(StudyConfig())
+    old = {key: value for key, value in now.items() if key != "task.context"}
+    assert differences(old, now) == []
+    assert differences(old, now | {"task.context": 64}) == ["task.context: no such key in the folder, 64 now"]
 
 
 def test_the_results_folder_and_database_follow_from_space_and_task(tmp_path: Path) -> None:

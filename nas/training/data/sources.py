@@ -1,29 +1,51 @@
-"""The registry of data sources: name to loader."""
+"""The registry of data sources: name to loader, kind of task, and the settings that it does not use."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from nas.training.data.digits import load_digits_task
 from nas.training.data.fashion_mnist import load_fashion_mnist
 from nas.training.data.image_folder import load_image_folder
 from nas.training.data.npz import load_npz
+from nas.training.data.python_source import load_python_source
+from nas.training.data.text import load_text
 from nas.training.task import Task, TaskError, TaskSettings
 
-SOURCES: dict[str, Callable[[TaskSettings], Task]] = {
-    "digits": load_digits_task,
-    "fashion-mnist": load_fashion_mnist,
-    "npz": load_npz,
-    "image-folder": load_image_folder,
-}
+_OF_TEXT = ("domains", "context", "vocabulary", "max_val_examples", "max_test_examples")
+_OF_IMAGES = ("test_path", "resize")
 
-_UNUSED: dict[str, tuple[str, ...]] = {
-    "digits": ("path", "test_path", "resize"),
-    "fashion-mnist": ("test_path", "resize"),
-    "npz": (),
-    "image-folder": ("test_path",),
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSource:
+    """One source of data.
+
+    Attributes:
+        load: settings -> checked and split task.
+        kind: of that task.
+        unused: settings that mean nothing to it; setting one is an error, so that none is silently ignored.
+    """
+
+    load: Callable[[TaskSettings], Task]
+    kind: str
+    unused: tuple[str, ...]
+
+
+SOURCES: dict[str, DataSource] = {
+    "digits": DataSource(
+        load=load_digits_task, kind="image_classification", unused=("path", "test_path", "resize", *_OF_TEXT)
+    ),
+    "fashion-mnist": DataSource(
+        load=load_fashion_mnist, kind="image_classification", unused=("test_path", "resize", *_OF_TEXT)
+    ),
+    "npz": DataSource(load=load_npz, kind="image_classification", unused=_OF_TEXT),
+    "image-folder": DataSource(load=load_image_folder, kind="image_classification", unused=("test_path", *_OF_TEXT)),
+    "python-source": DataSource(
+        load=load_python_source, kind="language_modelling", unused=("path", "domains", *_OF_IMAGES)
+    ),
+    "text": DataSource(load=load_text, kind="language_modelling", unused=_OF_IMAGES),
 }
-"""Settings that mean nothing to a source; setting one is an error, so that none is silently ignored."""
 
 
 def load_task(settings: TaskSettings) -> Task:
@@ -35,9 +57,30 @@ def load_task(settings: TaskSettings) -> Task:
     """
     if settings.name not in SOURCES:
         raise TaskError(f"task: unknown data set {settings.name!r}; allowed: {', '.join(sorted(SOURCES))}")
-    for key in _UNUSED[settings.name]:
+    source = SOURCES[settings.name]
+    for key in source.unused:
         if getattr(settings, key) is not None:
             raise TaskError(
                 f"task {settings.name!r}: {key} is {getattr(settings, key)!r}, which it does not use; leave it out"
             )
-    return SOURCES[settings.name](settings)
+    return source.load(settings)
+
+
+def require_kind(settings: TaskSettings, kind: str, space: str) -> None:
+    """Refuses data of another kind than a space is made for, before anything is read.
+
+    Args:
+        settings: the data.
+        kind: that the space needs.
+        space: its name, for the message.
+
+    Raises:
+        TaskError: lists the sources that fit.
+    """
+    source = SOURCES.get(settings.name)
+    if source is not None and source.kind != kind:
+        fitting = ", ".join(sorted(name for name, each in SOURCES.items() if each.kind == kind)) or "none so far"
+        raise TaskError(
+            f"task {settings.name!r} is {source.kind.replace('_', ' ')}, but space {space!r} needs"
+            f" {kind.replace('_', ' ')}; data sources that fit: {fitting}"
+        )

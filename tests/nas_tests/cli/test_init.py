@@ -27,6 +27,14 @@ def test_init_without_a_folder_to_write_to_is_one_line(machine: FakeMachine, tmp
     assert "cannot be written (No such file or directory)" in machine.nas("init", tmp_path / "a" / "b.toml").complaint
 
 
+def test_init_shows_the_defaults_of_a_space_and_refuses_an_unknown_one(machine: FakeMachine, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    assert machine.nas("init", path, "--space", "conv_attention").code == 0
+    assert load_config(path) == StudyConfig()
+    line = machine.nas("init", tmp_path / "other.toml", "--space", "conv_atention").complaint
+    assert "--space: unknown 'conv_atention' (did you mean conv_attention?)" in line
+
+
 def test_init_can_print_instead(machine: FakeMachine, tmp_path: Path) -> None:
     said = machine.nas("init", "--stdout")
     path = tmp_path / "printed.toml"

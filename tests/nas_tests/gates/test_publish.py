@@ -110,6 +110,12 @@ def test_a_missing_class_blocks_and_is_what_the_reason_names() -> None:
     assert data_gate(findings[:2]).passed
 
 
+def test_text_that_is_mostly_copied_blocks_and_a_little_is_said() -> None:
+    assert not data_gate([make_finding("copied_text", "train/test", 110)]).passed
+    little = data_gate([make_finding("copied_text", "train/test", 90)])
+    assert little.passed and "copied_text in train/test" in little.reason
+
+
 def test_oddities_that_do_not_block_are_said() -> None:
     assert "imbalance in train" in data_gate([make_finding("imbalance", "train", 2)]).reason
     assert data_gate([]).reason == "nothing odd about the splits"
@@ -124,13 +130,16 @@ def test_a_member_must_beat_its_untrained_self_and_the_majority_by_its_interval(
     assert "learnt nothing" in stuck.reason
     lazy = learning_gate({1: make_score(200)}, {1: untrained}, 0.55, "maximize")
     assert not lazy.passed
-    assert "always answering one class" in lazy.reason
+    assert "an answer that is always the same scores 0.550" in lazy.reason
 
 
-def test_a_loss_is_compared_the_other_way_round_and_not_with_the_majority() -> None:
+def test_where_less_is_better_everything_is_compared_the_other_way_round() -> None:
     better, worse = make_score(36), make_score(330)
     assert learning_gate({1: better}, {1: worse}, 0.9, "minimize").passed
-    assert not learning_gate({1: worse}, {1: better}, 0.0, "minimize").passed
+    assert not learning_gate({1: worse}, {1: better}, 1.0, "minimize").passed
+    lazy = learning_gate({1: better}, {1: worse}, 0.1, "minimize")
+    assert not lazy.passed
+    assert "an answer that is always the same scores 0.100" in lazy.reason
 
 
 def test_a_score_that_is_no_number_has_learnt_nothing() -> None:

@@ -27,4 +27,15 @@ def test_a_slice_that_fell_against_the_reference_is_marked_though_the_mean_is_fi
     assert line == "slice 'dog' fell to 0.600, the reference network has 0.900"
     assert fallen_slices(SCORE, None, "maximize") == ()
     assert fallen_slices(SCORE, REFERENCE, "maximize", max_fall=0.31) == ()
-    assert fallen_slices(REFERENCE, SCORE, "minimize")[0].startswith("slice 'dog'")
+    assert fallen_slices(REFERENCE, SCORE, "minimize")[0].startswith("slice 'dog' rose to 0.900")
+
+
+def test_a_score_of_one_slice_says_all_there_is_to_say() -> None:
+    one, before = (replace(SCORE, slices=(("python", value),)) for value in (3.0, 2.0))
+    assert fallen_slices(one, before, "minimize") == ()
+
+
+def test_of_bits_per_byte_the_constraint_is_the_largest_that_is_allowed() -> None:
+    domains = replace(SCORE, metric="bits_per_byte", slices=(("english", 2.2), ("code", 3.1)))
+    assert slice_miss(domains, 3.2, "minimize") is None
+    assert slice_miss(domains, 3.0, "minimize") == "slice 'code' scores 3.100 on val, --min-slice is 3"

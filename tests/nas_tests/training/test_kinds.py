@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from nas.training.kinds import KINDS, kind_of, shift_and_mirror, standardise_images
+from nas.training.image_kind import shift_and_mirror, standardise_images
+from nas.training.kinds import KINDS, kind_of
 from nas.training.recipe import Recipe
 from nas.training.task import TaskError
 from tests.nas_tests.training.small_tasks import bright_half_task

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from nas.training.data.sources import _UNUSED, SOURCES, load_task
+from nas.training.data.sources import SOURCES, load_task, require_kind
+from nas.training.kinds import KINDS
 from nas.training.task import TaskError, TaskSettings
 
 
 def test_an_unknown_data_set_lists_the_known_ones() -> None:
-    with pytest.raises(TaskError, match="'mnist'; allowed: digits, fashion-mnist, image-folder, npz"):
+    with pytest.raises(
+        TaskError, match="'mnist'; allowed: digits, fashion-mnist, image-folder, npz, python-source, text"
+    ):
         load_task(TaskSettings(name="mnist"))
 
 
@@ -17,7 +20,23 @@ def test_a_setting_that_a_source_does_not_use_is_refused_and_not_ignored() -> No
     with pytest.raises(TaskError, match="'image-folder': test_path"):
         load_task(TaskSettings(name="image-folder", path="here", test_path="there"))
 
+    with pytest.raises(TaskError, match="'digits': context is 64"):
+        load_task(TaskSettings(context=64))
+    with pytest.raises(TaskError, match="'python-source': path is 'here'"):
+        load_task(TaskSettings(name="python-source", path="here"))
 
-def test_every_source_says_what_it_does_not_use() -> None:
-    assert set(_UNUSED) == set(SOURCES)
-    assert {key for keys in _UNUSED.values() for key in keys} <= set(TaskSettings.model_fields)
+
+def test_what_a_source_does_not_use_are_settings_and_its_kind_is_known() -> None:
+    for source in SOURCES.values():
+        assert set(source.unused) <= set(TaskSettings.model_fields)
+        assert source.kind in KINDS
+
+
+def test_data_of_another_kind_than_the_space_needs_is_refused_with_those_that_fit() -> None:
+    with pytest.raises(TaskError) as caught:
+        require_kind(TaskSettings(name="digits"), "language_modelling", "hybrid_language")
+    assert str(caught.value) == (
+        "task 'digits' is image classification, but space 'hybrid_language' needs language modelling;"
+        " data sources that fit: python-source, text"
+    )
+    require_kind(TaskSettings(name="text"), "language_modelling", "hybrid_language")
