@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from nas.errors import NasError
 
-Metric = Literal["latency_ms", "num_params", "model_bytes", "peak_memory_bytes"]
+Metric = Literal["latency_ms", "num_params", "model_bytes", "peak_memory_bytes", "state_bytes"]
 
 _TIME = {"us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3}
 _BYTES = {
@@ -24,6 +24,7 @@ _UNITS: dict[Metric, dict[str, float]] = {
     "num_params": _COUNT,
     "model_bytes": _BYTES,
     "peak_memory_bytes": _BYTES,
+    "state_bytes": _BYTES,
 }
 """Unit -> factor to the metric's base unit: milliseconds, a count, bytes."""
 
@@ -32,6 +33,7 @@ _NAMES: dict[str, Metric] = {
     "params": "num_params",
     "model": "model_bytes",
     "memory": "peak_memory_bytes",
+    "state": "state_bytes",
 }
 
 _ANY_UNIT = "|".join(sorted({unit for units in _UNITS.values() for unit in units if unit}, key=len, reverse=True))
@@ -47,8 +49,9 @@ _EXAMPLE_OF: dict[Metric, str] = {
     "num_params": "params=200k",
     "model_bytes": "model=1MB",
     "peak_memory_bytes": "memory=64MiB",
+    "state_bytes": "state=64KiB",
 }
-_EXAMPLES = "5ms, latency=5ms, decode@512=8ms, params=200k, model=1MB, memory=64MiB"
+_EXAMPLES = "5ms, latency=5ms, decode@512=8ms, params=200k, model=1MB, memory=64MiB, state=64KiB"
 
 
 class BudgetError(NasError, ValueError):
@@ -206,6 +209,18 @@ def resolve_budgets(budgets: Iterable[Budget], phases: Sequence[str]) -> tuple[B
     if lines := contradictions(resolved):
         raise BudgetError("budgets: " + "; ".join(lines))
     return tuple(resolved)
+
+
+def latency_budget(budgets: Iterable[Budget], phase: str) -> float | None:
+    """The latency that a phase may have, in ms; None without such a budget.
+
+    >>> latency_budget([parse_budget("decode@512=8ms")], "decode@512")
+    8.0
+    """
+    for budget in budgets:
+        if budget.metric == "latency_ms" and budget.phase == phase:
+            return budget.maximum
+    return None
 
 
 def _plain(number: float) -> str:

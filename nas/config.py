@@ -31,6 +31,7 @@ MAY_CHANGE = frozenset(
         "search.min_gain",
         "search.finalist_seeds",
         "search.min_slice",
+        "search.zoo",
         "compile.workers",
         "output.out",
         "output.storage",
@@ -59,7 +60,8 @@ class SearchSettings(BaseModel):
         default=(),
         description=(
             'What a network may cost at most, each with its unit: "5ms", "decode@512=8ms", "params=200k", "model=1MB",'
-            ' "memory=64MiB". Without one: the latency of the reference network of the space and 5% more.'
+            ' "memory=64MiB", "state=64KiB". Without one: the latency of the reference network of the space and 5%'
+            " more."
         ),
     )
     screen: bool = Field(
@@ -85,6 +87,11 @@ class SearchSettings(BaseModel):
         default=None,
         description="Worst that a network on the front may score on val in any class or domain.",
         examples=[0.8],
+    )
+
+    zoo: bool = Field(
+        default=True,
+        description="Whether the named networks of the space are measured at the end, for comparison in the report.",
     )
 
     @field_validator("budgets")

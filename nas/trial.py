@@ -51,12 +51,16 @@ class CandidateCost:
     """What one candidate costs on the study's device, besides its quality.
 
     Attributes:
-        latencies: (phase, estimate) of each timed phase.
-        num_params, num_macs: parameters and multiply-accumulates of one inference.
-        model_bytes: code and weights on disk; None before it was compiled.
-        peak_memory_bytes: of the measuring child; None before it was measured.
-        runtime, tuned_coverage, parity_max_abs: of the artifact that was timed; of a predicted cost,
-            the runtime that the prediction is for.
+        latencies: (phase, estimate) of each timed phase, the primary one first. A phase is missing where an
+            earlier one had missed its budget already.
+        num_params, num_macs: parameters and multiply-accumulates of one inference of the primary phase.
+        model_bytes: code and weights on disk, of the phase that takes most; None before it was compiled.
+        peak_memory_bytes: of the measuring child, of the phase that takes most; None before it was measured.
+        runtime: of the artifacts that were timed; of a predicted cost, that which the prediction is for.
+        tuned_coverage: the lowest over the timed phases.
+        parity_max_abs: the largest over the timed phases.
+        state_bytes: what a network keeps from one call to the next after the primary phase, caches for
+            instance; None for networks that keep nothing.
     """
 
     latencies: tuple[tuple[str, LatencyEstimate], ...]
@@ -67,6 +71,7 @@ class CandidateCost:
     runtime: str
     tuned_coverage: float | None
     parity_max_abs: float | None
+    state_bytes: int | None = None
 
     def latency(self, phase: str) -> LatencyEstimate | None:
         """The latency of `phase`; None when it was not timed."""
@@ -84,11 +89,15 @@ class CandidateCost:
             "runtime": self.runtime,
             "tuned_coverage": self.tuned_coverage,
             "parity_max_abs": self.parity_max_abs,
+            "state_bytes": self.state_bytes,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CandidateCost:
-        """The inverse of `to_json`; unknown or missing keys raise `TypeError` or `KeyError`."""
+        """The inverse of `to_json`; unknown or missing keys raise `TypeError` or `KeyError`.
+
+        `state_bytes` may be missing: a ledger from before there was one still loads.
+        """
         latencies = tuple((phase, LatencyEstimate(**estimate)) for phase, estimate in data["latencies"])
         return cls(**{**data, "latencies": latencies})
 

@@ -36,10 +36,10 @@ class SmallestFirst(ConvAttentionSpace):
 class DamagedBench(LocalWorkbench):
     """The real tools, but what they compile holds other weights than it should, its hash made to fit."""
 
-    def compile(self, candidate: Candidate, weights: Path | None = None) -> Compiled | CompileFailure:
+    def compile(self, candidate: Candidate, phase: str, weights: Path | None = None) -> Compiled | CompileFailure:
         """Compiles for real, then exchanges the library for one with weights of another seed."""
-        good = self._compiler.compile(candidate, self.phase, seed=0)
-        other = self._compiler.compile(candidate, self.phase, seed=1)
+        good = self._compiler.compile(candidate, phase, seed=0)
+        other = self._compiler.compile(candidate, phase, seed=1)
         if isinstance(good, CompileFailure) or isinstance(other, CompileFailure):
             return good
         library = good.artifact.folder / LIBRARY
@@ -74,7 +74,7 @@ def _smoke(folder: Path) -> Caught:
     config = load_config(overrides={"compile.tuning_trials": 0, "compile.workers": 1, "output.out": folder})
     task = load_task(config.task)
     with Ledger(config.storage_url) as ledger:
-        bench = DamagedBench(config, folder, ledger, "infer", Silent())
+        bench = DamagedBench(config, folder, ledger, ("infer",), Silent())
         try:
             run_smoke(SmallestFirst(task.input, task.head), bench, ledger, Silent())
         except SmokeFailedError as error:

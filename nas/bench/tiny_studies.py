@@ -11,10 +11,11 @@ from typing import Any
 from nas.config import StudyConfig, load_config
 from nas.ledger import Ledger
 from nas.search.audit_run import AuditPlan
-from nas.search.pipeline import Proposal, TrainedWeights
+from nas.search.pipeline import Proposal
 from nas.search.progress import Silent, Watcher
 from nas.search.session import StudyResult, run_study
 from nas.search.testing import FakeWorkbench, Script
+from nas.search.trained_weights import TrainedWeights
 from nas.training import job
 from nas.training.evaluate import BuildModel
 from nas.training.recipe import Recipe
@@ -180,8 +181,8 @@ def run_tiny(study: TinyStudy) -> StudyResult:
         }
     ).model_copy(update={"training": study.recipe})
 
-    def make(config: StudyConfig, folder: Path, ledger: Ledger, phase: str, watcher: Watcher) -> TinyBench:
-        bench = TinyBench(folder=folder, ledger=ledger, script=by_work, phase=phase, config=config)
+    def make(config: StudyConfig, folder: Path, ledger: Ledger, phases: tuple[str, ...], watcher: Watcher) -> TinyBench:
+        bench = TinyBench(folder=folder, ledger=ledger, script=by_work, phases=phases, config=config)
         study.change(bench)
         return bench
 

@@ -23,24 +23,25 @@ def calibrate(
     tests: Annotated[int, typer.Option(min=0, help="Random candidates to measure as a test.")] = 20,
     size: Annotated[str, typer.Option("--input", help="Image as CHANNELSxHEIGHTxWIDTH.")] = "1x8x8",
     classes: Annotated[int, typer.Option(help="Classes of the task.")] = 10,
+    phase: Annotated[str | None, typer.Option(help="Entry point; the space's first by default.")] = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads of one inference.")] = 1,
     tuning_trials: Annotated[int, typer.Option(min=0, help="Schedules tried for each new kernel.")] = 16,
     seed: Annotated[int, typer.Option(min=0, help="Which candidates are drawn.")] = 0,
     plot: Annotated[Path | None, typer.Option(help="Write predicted against measured (PNG).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Measure informative candidates and fit a cost model that searches on this device then use.
+    """Measure informative candidates in one phase, and fit a cost model that searches on this device then use.
 
     The same command goes on where it was stopped: measurements and kernels are kept.
     """
     from nas.cli.terminal import Terminal
+    from nas.phases import chosen_phase, phase_names
     from nas.search import calibration
     from profilers.cost_model.model import MIN_SAMPLES
     from profilers.cost_model.store import save
     from profilers.lock import state_folder
     from search_spaces.candidate import BlockSpec
     from search_spaces.registry import make_space
-    from search_spaces.space import replay
 
     if device != "local":
         raise calibration.CalibrationError(f"device {device!r}: unknown; allowed: local (this machine)")
@@ -51,16 +52,16 @@ def calibrate(
     channels, height, width = parse_image(size)
     image = BlockSpec.of("image", channels=channels, height=height, width=width)
     chosen: SearchSpace = make_space(space, image, BlockSpec.of("classifier", classes=classes))
-    phase = chosen.phases(replay(chosen, next(iter(chosen.references().values()))))[0].name
+    timed = chosen_phase(phase, phase_names(chosen))
     config = calibration.config_for(
         space, device=device, threads=threads, tuning_trials=tuning_trials, folder=state_folder() / "calibrate"
     )
-    with Terminal() as terminal, calibration.open_bench(config, phase, terminal) as bench:
+    with Terminal() as terminal, calibration.open_bench(config, timed, terminal) as bench:
         fingerprint = bench.device.fingerprint
         result = calibration.calibrate(
             chosen, bench, fingerprint, terminal, num_samples=samples, num_tests=tests, seed=seed
         )
-    path = calibration.key_of(chosen, phase, fingerprint).path(state_folder())
+    path = calibration.key_of(chosen, timed, fingerprint).path(state_folder())
     save(result.calibration, path)
     if plot is not None:
         calibration.save_plot(result, plot)

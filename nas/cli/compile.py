@@ -41,6 +41,7 @@ def compile_(
     """
     from nas.compile.targets import find_target
     from nas.compile.tvm import CompileFailure, CompileLimits, TvmCompiler
+    from nas.phases import chosen_phase
     from profilers.lock import state_folder
     from search_spaces.registry import make_space
 
@@ -49,22 +50,21 @@ def compile_(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CompileError(f"{out}: exists and is not an empty folder; give another --out, or remove it")
     network = read_candidate(candidate)
-    phases = [each.name for each in make_space(network.space, network.input, network.head).phases(network)]
-    if phase is not None and phase not in phases:
-        raise CompileError(f"phase {phase!r} is unknown; allowed: {', '.join(phases)}")
+    space = make_space(network.space, network.input, network.head)
+    chosen = chosen_phase(phase, [each.name for each in space.phases(network)])
     weights = candidate / _WEIGHTS
     if not weights.is_file():
         print(f"{candidate}: no {_WEIGHTS}; the library gets random weights", file=sys.stderr)
     compiler = TvmCompiler(device, CompileLimits(tuning_trials=0), state_folder())
     try:
-        compiled = compiler.compile(network, phase or phases[0], weights=weights if weights.is_file() else None)
+        compiled = compiler.compile(network, chosen, weights=weights if weights.is_file() else None)
     finally:
         compiler.close()
     if isinstance(compiled, CompileFailure):
         raise CompileError(f"{candidate}: {compiled.reason}")
     _copy(compiled.artifact.folder, out)
     answer = {
-        "candidate_id": network.candidate_id, "phase": phase or phases[0], "target": target,
+        "candidate_id": network.candidate_id, "phase": chosen, "target": target,
         "threads": threads, "library": str(out / "model.so"), "bytes": compiled.artifact.model_bytes,
         "weights": "random" if not weights.is_file() else str(weights),
         "tuned_coverage": compiled.artifact.tuned_coverage, "seconds": compiled.compile_s,

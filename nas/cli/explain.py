@@ -16,20 +16,23 @@ def explain(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Tell what became of one candidate, stage by stage, with the evidence for each gate."""
-    from nas.budget import Budget, resolve_budgets
+    from nas.budget import Budget
     from nas.ledger import Ledger
+    from nas.phases import phase_names, study_budgets
     from nas.search.stored import stored_config
     from nas.search.story import find_record, tell_story
+    from search_spaces.registry import make_space
 
     config = stored_config(study)
     with Ledger(config.storage_url) as ledger:
         record = find_record(ledger.records(), candidate)
-        phase = record.cost.latencies[0][0] if record.cost is not None else "infer"
-        budgets = resolve_budgets(config.search.parsed_budgets, (phase,))
+        network = record.candidate
+        space = make_space(network.space, network.input, network.head)
+        budgets = study_budgets(config.search.parsed_budgets, space)
         known = ledger.events("default_budget")
         if not budgets and known:
-            budgets = (Budget(metric="latency_ms", phase=phase, maximum=known[0].detail["maximum_ms"]),)
-        chapters = tell_story(record, ledger, budgets, phase)
+            budgets = (Budget(metric="latency_ms", phase=phase_names(space)[0], maximum=known[0].detail["maximum_ms"]),)
+        chapters = tell_story(record, ledger, budgets)
     if as_json:
         print(json.dumps({"trial": record.trial, "candidate_id": record.candidate.candidate_id,
                           "outcome": record.outcome.value, "stages": [asdict(each) for each in chapters]}))  # fmt: skip

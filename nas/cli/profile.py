@@ -29,6 +29,7 @@ def profile(
         tuple[str, str] | None, typer.Option(metavar="A B", help="Measure two targets in turn and compare them.")
     ] = None,
     study: Annotated[Path | None, typer.Option(help="Results folder whose candidates are meant.")] = None,
+    phase: Annotated[str | None, typer.Option(help="Entry point of a candidate; its space's first by default.")] = None,
     runtime: Annotated[list[str] | None, typer.Option(help="onnxruntime or tvm. Repeatable.")] = None,
     threads: Annotated[list[int] | None, typer.Option(help="Threads of one inference. Repeatable.")] = None,
     precision: Annotated[
@@ -50,11 +51,11 @@ def profile(
 ) -> None:
     """Measure a network on this machine: latency with its interval, memory, size."""
     from nas.profile.report import report_lines, to_json
-    from nas.profile.targets import find_target, parse_shapes
+    from nas.profile.targets import find_target, in_phase, parse_shapes
 
     names = _names(target, compare)
     shapes = parse_shapes(sizes or [])
-    targets = [find_target(name, study, shapes) for name in names]
+    targets = [in_phase(find_target(name, study, shapes), phase) for name in names]
     options = replace(
         _options(runtime, threads, precision, tuning_trials=tuning_trials, quick=quick, wait_s=wait),
         sustain_s=_sustained_seconds(sustain),

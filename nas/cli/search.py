@@ -24,7 +24,8 @@ def search(
     budget: Annotated[
         list[str] | None,
         typer.Option(
-            help="What a network may cost, with its unit: 5ms, params=200k, model=1MB, memory=64MiB. Repeatable."
+            help="What a network may cost, with its unit: 5ms, decode@512=8ms, params=200k, model=1MB, memory=64MiB,"
+            " state=64KiB. Repeatable."
         ),
     ] = None,
     trials: Annotated[int | None, typer.Option(help="Trials that the study ends with.")] = None,
@@ -43,6 +44,9 @@ def search(
     tuning_trials: Annotated[int | None, typer.Option(help="Schedules tried for each new kernel.")] = None,
     screen: Annotated[
         bool | None, typer.Option("--screen/--no-screen", help="Let a cost model rule out what is surely too slow.")
+    ] = None,
+    zoo: Annotated[
+        bool | None, typer.Option("--zoo/--no-zoo", help="Measure the space's named networks as well, at the end.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Results folder.")] = None,
     storage: Annotated[str | None, typer.Option(help="Database URL instead of a file in the results folder.")] = None,
@@ -77,6 +81,7 @@ def search(
         "search.seed": seed,
         "search.budgets": budget or None,
         "search.screen": screen,
+        "search.zoo": zoo,
         "task.name": data,
         "task.path": data_path,
         "training.epochs": epochs,

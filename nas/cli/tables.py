@@ -23,6 +23,8 @@ def print_summary(summary: StudySummary, ended_because: str) -> None:
         console.print(_front_table(summary, budgets))
     else:
         console.print(_infeasible_table(summary, budgets))
+    if summary.zoo:
+        console.print(_zoo_table(summary))
     for dropped in summary.dropped:
         text = f"dropped {dropped.candidate_id} (trial {dropped.trial}): {dropped.reason}"
         console.print(escape(text), highlight=False)
@@ -43,13 +45,18 @@ def _front_table(summary: StudySummary, budgets: str) -> Table:
     table = Table(
         title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False
     )
-    for column in ("candidate", "TVM, ms", "ORT, ms", "val", "test", "params"):
+    phases = summary.timed_phases
+    # Several phases have no room for a second runtime each; the report shows it.
+    latencies = ("TVM, ms", "ORT, ms") if len(phases) == 1 else tuple(f"{phase}, ms" for phase in phases)
+    for column in ("candidate", *latencies, "val", "test", "params"):
         table.add_column(column, justify="left" if column == "candidate" else "right", no_wrap=True)
     for member in summary.front:
+        seen = {each.phase: each.latency for each in member.latencies(summary.phase)}
+        second = [_latency(member.onnxruntime)] if len(phases) == 1 else [_latency(seen.get(p)) for p in phases[1:]]
         table.add_row(
             member.candidate_id,
             _latency(member.latency),
-            "" if member.onnxruntime is None else _latency(member.onnxruntime),
+            *second,
             _score(member.val_score),
             "" if member.test_score is None else _score(member.test_score),
             f"{member.cost.num_params / 1e6:.2f} M",
@@ -57,25 +64,46 @@ def _front_table(summary: StudySummary, budgets: str) -> Table:
     return table
 
 
+def _zoo_table(summary: StudySummary) -> Table:
+    table = Table(
+        title="Zoo: networks of the space, to compare with", title_justify="left", box=SIMPLE_HEAD, show_edge=False,
+        padding=(0, 1, 0, 0), pad_edge=False,
+    )  # fmt: skip
+    for column in ("network", *(f"{phase}, ms" for phase in summary.timed_phases), "val", "params"):
+        table.add_column(column, justify="left" if column == "network" else "right", no_wrap=column != "network")
+    for network in summary.zoo:
+        cost = network.cost
+        table.add_row(
+            escape(network.name if network.failure is None else f"{network.name}: {network.failure}"),
+            *(_latency(None if cost is None else cost.latency(phase)) for phase in summary.timed_phases),
+            "" if network.val_score is None else _score(network.val_score),
+            "" if cost is None else f"{cost.num_params / 1e6:.2f} M",
+        )
+    return table
+
+
 def _infeasible_table(summary: StudySummary, budgets: str) -> Table:
     table = Table(title=f"INFEASIBLE: no network met {budgets}; these came closest", title_justify="left")
-    for column in ("candidate", "trial", "latency, ms", "parameters", "why not"):
+    phases = summary.timed_phases
+    latencies = ("latency, ms",) if len(phases) == 1 else tuple(f"{phase}, ms" for phase in phases)
+    for column in ("candidate", "trial", *latencies, "parameters", "why not"):
         justify: JustifyMethod = "left" if column in ("candidate", "why not") else "right"
         table.add_column(column, justify=justify, no_wrap=column == "candidate")
     for record in summary.infeasible:
         assert record.cost is not None
-        estimate = record.cost.latency(summary.phase)
         table.add_row(
             record.candidate.candidate_id,
             str(record.trial),
-            "" if estimate is None else _latency(estimate),
+            *(_latency(record.cost.latency(phase)) for phase in phases),
             f"{record.cost.num_params:,}",
             escape(record.error or "dropped on the second look"),
         )
     return table
 
 
-def _latency(estimate: LatencyEstimate) -> str:
+def _latency(estimate: LatencyEstimate | None) -> str:
+    if estimate is None:
+        return ""
     return _with_spread(estimate.latency_ms, estimate.lower_ms, estimate.upper_ms)
 
 

@@ -29,6 +29,9 @@ def tune(
     minutes: Annotated[float | None, typer.Option(help="Start no kernel after this many minutes.")] = None,
     size: Annotated[str, typer.Option("--input", help="Image as CHANNELSxHEIGHTxWIDTH.")] = "1x8x8",
     classes: Annotated[int, typer.Option(help="Classes of the task.")] = 10,
+    phase: Annotated[
+        str | None, typer.Option(help="Only the kernels of this entry point; all of the space's by default.")
+    ] = None,
     threads: Annotated[str, typer.Option(help="Threads of one inference, or `all`.")] = "1",
     workers: Annotated[int, typer.Option(min=1, help="Tuning processes.")] = DEFAULT_WORKERS,
     retry_failed: Annotated[
@@ -47,6 +50,7 @@ def tune(
     With --import or --export and no --space, records are moved and nothing is tuned.
     """
     from nas.compile.tvm import CompileLimits, TvmCompiler
+    from nas.phases import chosen_phase, phase_names
     from profilers.device import local_device
     from profilers.lock import state_folder
     from search_spaces.candidate import BlockSpec
@@ -59,6 +63,8 @@ def tune(
     if space is not None or (import_from is None and export_to is None):
         image = BlockSpec.of("image", channels=channels, height=height, width=width)
         chosen = make_space(space or DEFAULT_SPACE, image, BlockSpec.of("classifier", classes=classes))
+    known = () if chosen is None else phase_names(chosen)
+    phases = (chosen_phase(phase, known),) if phase is not None and known else known
     compiler = TvmCompiler(spec, CompileLimits(tuning_trials=trials, num_workers=workers), state_folder())
     answer: dict[str, Any] = {
         "device": spec.id, "target": json.loads(spec.target), "threads": spec.num_threads,
@@ -69,9 +75,9 @@ def tune(
             answer["import"] = _import(compiler, import_from)
         if retry_failed:
             print(f"{compiler.database.forget_failures()} kernels that failed are tried again", file=sys.stderr)
-        result = None if chosen is None else _tune(chosen, compiler, minutes)
+        result = None if chosen is None else _tune(chosen, phases, compiler, minutes)
         if result is not None and chosen is not None:
-            answer |= {"space": chosen.name, "input": size, **to_json(result)}
+            answer |= {"space": chosen.name, "input": size, "phases": list(phases), **to_json(result)}
         if export_to is not None:
             answer["export"] = _export(compiler, export_to)
         if as_json:
@@ -131,13 +137,13 @@ def _export(compiler: TvmCompiler, path: Path) -> dict[str, Any]:
     return {"file": str(path), "records": num_records}
 
 
-def _tune(space: SearchSpace, compiler: TvmCompiler, minutes: float | None) -> SpaceTuning:
+def _tune(space: SearchSpace, phases: tuple[str, ...], compiler: TvmCompiler, minutes: float | None) -> SpaceTuning:
     from nas.cli.tune_progress import TuneProgress
     from nas.compile.tune_space import tune_space
 
     signal.signal(signal.SIGTERM, _interrupt)  # a polite kill ends the same way as Ctrl-C
     with TuneProgress() as progress:
-        return tune_space(space, compiler, minutes=minutes, watch=progress)
+        return tune_space(space, compiler, phases=phases, minutes=minutes, watch=progress)
 
 
 def _interrupt(number: int, frame: object) -> None:

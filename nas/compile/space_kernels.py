@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nas.compile.kernels import KernelTask
+from nas.phases import phase_names
 from search_spaces.candidate import Candidate
 from search_spaces.layer import Signature
 from search_spaces.layers import layers_of
@@ -46,15 +47,24 @@ class SpaceKernel:
     work_share: float
 
 
-def survey(space: SearchSpace, num_samples: int = NUM_SAMPLES, seed: int = _SEED) -> SpaceWork:
-    """Looks at random candidates, at their layers only: nothing is built."""
+def survey(
+    space: SearchSpace, phases: Sequence[str] | None = None, num_samples: int = NUM_SAMPLES, seed: int = _SEED
+) -> SpaceWork:
+    """Looks at random candidates, at their layers only: nothing is built.
+
+    Args:
+        space: whose candidates.
+        phases: whose layers, each phase as often as the others; None means all of the space's.
+        num_samples, seed: of the random candidates.
+    """
+    names = tuple(phases or phase_names(space))
     generator = random.Random(seed)
     candidates = [replay(space, choices) for choices in space.references().values()]
     candidates += [space.sample(RandomSuggest(generator)) for _ in range(num_samples)]
     signatures: list[frozenset[Signature]] = []
     macs: Counter[int] = Counter()
     for candidate in candidates:
-        layers = layers_of(candidate)
+        layers = [layer for name in names for layer in layers_of(candidate, name)]
         signatures.append(frozenset(layer.signature for layer in layers))
         for layer in layers:
             macs[layer.num_macs] += layer.num_macs

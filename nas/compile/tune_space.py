@@ -12,6 +12,7 @@ from nas.compile.kernels import KernelTask
 from nas.compile.space_kernels import SpaceKernel, space_kernels, survey
 from nas.compile.tvm import CompileFailure, TvmCompiler
 from nas.errors import NasError
+from nas.phases import phase_names
 from search_spaces.space import SearchSpace
 
 KERNELS_AT_ONCE = 4
@@ -96,6 +97,7 @@ def tune_space(
     space: SearchSpace,
     compiler: TvmCompiler,
     *,
+    phases: Sequence[str] | None = None,
     minutes: float | None = None,
     watch: Watch | None = None,
     clock: Callable[[], float] = time.monotonic,
@@ -105,6 +107,7 @@ def tune_space(
     Args:
         space: whose kernels.
         compiler: of the device; its database is read and written.
+        phases: whose kernels; None means all phases of the space.
         minutes: hand out no more kernels after this long, lowering included.
         watch: told what goes on.
         clock: seconds, for tests.
@@ -115,7 +118,7 @@ def tune_space(
     watch = watch or Watch()
     started = clock()
     deadline = math.inf if minutes is None else started + 60 * minutes
-    kernels = list_kernels(space, compiler, watch)
+    kernels = list_kernels(space, compiler, watch, phases)
     wanted = {task.key for task in compiler.missing([each.task for each in kernels])}
     todo = [each for each in kernels if each.task.key in wanted]
     known = compiler.database.get(each.task.key for each in kernels)
@@ -138,20 +141,23 @@ def tune_space(
     return result
 
 
-def list_kernels(space: SearchSpace, compiler: TvmCompiler, watch: Watch) -> tuple[SpaceKernel, ...]:
-    """All kernels of a space, from few candidates that hold them all, each lowered once.
+def list_kernels(
+    space: SearchSpace, compiler: TvmCompiler, watch: Watch, phases: Sequence[str] | None = None
+) -> tuple[SpaceKernel, ...]:
+    """All kernels of a space in some of its phases, from few candidates that hold them all, each lowered once.
 
     Raises:
         TuneSpaceError: one does not lower.
     """
-    work = survey(space)
+    names = tuple(phases or phase_names(space))
+    work = survey(space, names)
     networks: list[tuple[KernelTask, ...]] = []
     for number, candidate in enumerate(work.cover):
         watch.lowered(number, len(work.cover))
-        for phase in space.phases(candidate):
-            planned = compiler.plan(candidate, phase.name)
+        for phase in names:
+            planned = compiler.plan(candidate, phase)
             if isinstance(planned, CompileFailure):
-                raise TuneSpaceError(f"candidate {candidate.candidate_id}, {phase.name}: {planned.reason}")
+                raise TuneSpaceError(f"candidate {candidate.candidate_id}, {phase}: {planned.reason}")
             networks.append(planned)
     watch.lowered(len(work.cover), len(work.cover))
     return space_kernels(networks, work.share_by_macs)

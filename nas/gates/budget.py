@@ -36,17 +36,25 @@ def violations(budgets: tuple[Budget, ...], cost: CandidateCost) -> tuple[tuple[
     """(budget, relative excess of its upper bound) for each budget; at most 0 where it is met.
 
     Relative, so that milliseconds and bytes weigh the same where a sampler adds them up. The
-    upper bound, so that a candidate in doubt counts as a miss.
+    upper bound, so that a candidate in doubt counts as a miss. A phase that was left out, because an
+    earlier one was over its budget already, has no entry.
 
     Raises:
-        ValueError: a budget's metric was never measured; such a candidate must not get this far.
+        ValueError: a budget's metric was never measured, and no other phase's miss is the reason for that; such a
+            candidate must not get this far.
     """
-    result = []
+    result: list[tuple[str, float]] = []
+    unknown: list[Budget] = []
     for budget in budgets:
         amount = spent(budget, cost)
         if amount is None:
+            unknown.append(budget)
+        else:
+            result.append((str(budget), amount[1] / budget.maximum - 1.0))
+    is_over = any(excess > 0 for _, excess in result)
+    for budget in unknown:
+        if budget.metric != "latency_ms" or not is_over:
             raise ValueError(f"budget {budget}: this candidate's {budget.metric} was never measured")
-        result.append((str(budget), amount[1] / budget.maximum - 1.0))
     return tuple(result)
 
 

@@ -22,6 +22,7 @@ from profilers.runtimes.onnxruntime import PARITY_NAME
 ONNXRUNTIME, TVM = "onnxruntime", "tvm"
 FLOAT32 = "float32"
 PHASE = "infer"
+"""The entry point of an ONNX file, and of a network that has only one."""
 
 OnProgress = Callable[[str, int, int], None]
 
@@ -92,7 +93,7 @@ class ArtifactMaker:
 
     def _with_tvm(self, target: Target) -> Artifact | NotMade:
         if isinstance(target, CandidateTarget):
-            compiled = self._compiler.compile(target.candidate, PHASE, on_progress=self._on_progress)
+            compiled = self._compiler.compile(target.candidate, phase_of(target), on_progress=self._on_progress)
         else:
             prepared = self._prepared(target)
             arrays = Path(prepared.artifact_folder) / PARITY_NAME
@@ -132,14 +133,14 @@ class ArtifactMaker:
                 raise ModelFileError(_name_target(prepared.reason, path, target))
             assert isinstance(prepared, PreparedModel)
             if isinstance(target, CandidateTarget):
-                _use_answers_of(folder / "torch", Path(prepared.artifact_folder), target.candidate.candidate_id)
+                _use_answers_of(folder / "torch", Path(prepared.artifact_folder), target)
             self._float32[target] = prepared
         return self._float32[target]
 
     def _export(self, target: CandidateTarget, folder: Path) -> Path:
         """The candidate as an ONNX file, with PyTorch's answers beside it."""
         request = CompileRequest(
-            candidate_json=target.candidate.canonical_json(), phase=PHASE, weights=None, seed=0, target="any"
+            candidate_json=target.candidate.canonical_json(), phase=phase_of(target), weights=None, seed=0, target="any"
         )
         exported = folder / "torch"
         exported.mkdir()
@@ -157,17 +158,25 @@ class ArtifactMaker:
         return folder
 
 
+def phase_of(target: Target) -> str:
+    """The entry point of a target whose phase is settled, see `in_phase`."""
+    if isinstance(target, OnnxTarget):
+        return PHASE
+    assert target.phase is not None, "`in_phase` settles it"
+    return target.phase
+
+
 def _name_target(reason: str, path: Path, target: Target) -> str:
     """The reason with the name that the user gave instead of the file's full path."""
     shown = str(target.path) if isinstance(target, OnnxTarget) else f"candidate {target.name}"
     return reason.replace(str(path), shown) if str(path) in reason else f"{shown}: {reason}"
 
 
-def _use_answers_of(exported: Path, folder: Path, candidate_id: str) -> None:
+def _use_answers_of(exported: Path, folder: Path, target: CandidateTarget) -> None:
     """Makes the artifact in `folder` answer to PyTorch's outputs instead of ONNX Runtime's own."""
     from dataclasses import replace
 
     shutil.copyfile(exported / PARITY_NAME, folder / PARITY_NAME)
     artifact = Artifact.load(folder)
     files = tuple((name, hash_file(folder / name)) for name, _ in artifact.files)
-    replace(artifact, candidate_id=candidate_id, files=files).save()
+    replace(artifact, candidate_id=target.candidate.candidate_id, phase=phase_of(target), files=files).save()

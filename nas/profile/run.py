@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nas.compile.tvm import CompileLimits
 from nas.gates.parity import RELATIVE_TOLERANCE
-from nas.profile.artifacts import FLOAT32, ONNXRUNTIME, PHASE, ArtifactMaker, Made, NotMade, OnProgress
+from nas.profile.artifacts import FLOAT32, ONNXRUNTIME, PHASE, ArtifactMaker, Made, NotMade, OnProgress, phase_of
 from nas.profile.onnx_jobs import INT8
 from nas.profile.targets import Target
 from profilers.device import DeviceSpec, local_device
@@ -94,7 +94,8 @@ class Profile:
     def label(self) -> str:
         """Name of this row among others."""
         threads = f"{self.num_threads} thread{'s' if self.num_threads > 1 else ''}"
-        return f"{self.target} on {self.runtime} {self.precision}, {threads}"
+        phase = "" if self.phase == PHASE else f" {self.phase}"
+        return f"{self.target}{phase} on {self.runtime} {self.precision}, {threads}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +174,7 @@ def _profile_together(
             made=made,
             result=results[place],
             sustained=_sustain(made, results[place], options, profiler, on_progress),
+            phase=phase_of(target),
         )
         for place, (target, runtime, precision, made) in enumerate(wanted)
     ]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nas.errors import NasError
+from nas.phases import chosen_phase
 from search_spaces.candidate import Candidate, CandidateError
 
 CANDIDATE_NAME = "candidate.json"
@@ -27,10 +28,17 @@ class OnnxTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateTarget:
-    """A candidate; its weights are random, which latency does not notice."""
+    """A candidate; its weights are random, which latency does not notice.
+
+    Attributes:
+        name: its id.
+        candidate: the network.
+        phase: entry point; None means the first of its space, see `in_phase`.
+    """
 
     name: str
     candidate: Candidate
+    phase: str | None = None
 
 
 Target = OnnxTarget | CandidateTarget
@@ -61,6 +69,24 @@ def find_target(text: str, study: Path | None, shapes: tuple[tuple[str, tuple[in
     if path.suffix != ".json":
         return OnnxTarget(name=path.name, path=path, shapes=shapes)
     return _from_file(path)
+
+
+def in_phase(target: Target, phase: str | None) -> Target:
+    """The target with its phase settled: the one named, else the first that a candidate has.
+
+    Raises:
+        PhaseError: a candidate without a phase of that name.
+        TargetError: a phase was named, and the target is a file with one entry point.
+    """
+    if isinstance(target, OnnxTarget):
+        if phase is not None:
+            raise TargetError(f"{target.name}: an ONNX file has one entry point; leave out --phase {phase}")
+        return target
+    from search_spaces.registry import make_space
+
+    network = target.candidate
+    space = make_space(network.space, network.input, network.head)
+    return replace(target, phase=chosen_phase(phase, [each.name for each in space.phases(network)]))
 
 
 def _from_file(path: Path) -> CandidateTarget:

@@ -8,22 +8,10 @@ from collections.abc import Sequence
 from nas.budget import Budget, format_amount
 from nas.config import to_toml, without_secrets
 from nas.gates.budget import spent
-from nas.report.page import (
-    Element,
-    bytes_text,
-    duration_text,
-    element,
-    join,
-    page,
-    section,
-    table,
-    with_interval,
-)  # fmt: skip
-from nas.report.summary import FrontMember, StudySummary
-from nas.report.tables import blocks_text
-from nas.training.score import HeldOutScore
+from nas.report.networks import front_section, zoo_section
+from nas.report.page import Element, duration_text, element, join, page, section, table
+from nas.report.summary import StudySummary
 from nas.trial import Outcome, TrialRecord
-from profilers.measurement import LatencyEstimate
 
 _MEANINGS = {
     Outcome.SCORED: "met the budget, trained and scored",
@@ -35,7 +23,10 @@ _MEANINGS = {
     Outcome.PROFILE_FAILED: "no trustworthy measurement",
     Outcome.TRAIN_FAILED: "the training process failed",
 }
-_METRIC_NAMES = {"num_params": "parameters", "model_bytes": "model size", "peak_memory_bytes": "peak memory"}
+_METRIC_NAMES = {
+    "num_params": "parameters", "model_bytes": "model size", "peak_memory_bytes": "peak memory",
+    "state_bytes": "state between calls",
+}  # fmt: skip
 
 PROVES = (
     "Each latency on the front was measured on the device named here, in a fresh process, after the outputs were"
@@ -52,11 +43,21 @@ DOES_NOT_PROVE = (
 )
 
 
-def report_html(summary: StudySummary, picture_png: bytes) -> str:
-    """The page as text; every string of the study is escaped, nothing is loaded from elsewhere."""
+def report_html(summary: StudySummary, picture_png: bytes, context_png: bytes | None = None) -> str:
+    """The page as text; every string of the study is escaped, nothing is loaded from elsewhere.
+
+    Args:
+        summary: what it tells.
+        picture_png: quality against latency.
+        context_png: latency against the length of the context; None where phases have no length.
+    """
     parts = [_headline(summary), _facts(summary), _picture(summary, picture_png)]
     if summary.front:
-        parts.append(_front(summary))
+        parts.append(front_section(summary))
+    if context_png is not None:
+        parts.append(_context(context_png))
+    if summary.zoo:
+        parts.append(zoo_section(summary))
     if summary.dropped:
         parts.append(_dropped(summary))
     if summary.infeasible:
@@ -120,53 +121,27 @@ def _facts(summary: StudySummary) -> Element:
 
 
 def _picture(summary: StudySummary, png: bytes) -> Element:
-    source = "data:image/png;base64," + base64.b64encode(png).decode()
     words = f"Val {summary.score_metric} against latency of every measured candidate, the front and the budget."
     caption = (
         "Every scored candidate with its 95% intervals. The light line is the best score within each latency;"
         " numbers are rows of the table. Candidates over the budget were not trained and have no score."
     )
+    return _figure_of(png, words, caption)
+
+
+def _context(png: bytes) -> Element:
+    words = "Latency of each network on the front against the length of its context, with intervals and budgets."
+    caption = (
+        "Filled marks were measured again in fresh processes. Hollow ones are one look at a phase that the study does"
+        " not time: no budget and no gate was held against them."
+    )
+    return section("Latency and context", _figure_of(png, words, caption))
+
+
+def _figure_of(png: bytes, words: str, caption: str) -> Element:
+    source = "data:image/png;base64," + base64.b64encode(png).decode()
     image = Element(element("img", src=source, alt=words).removesuffix("</img>"))
     return element("figure", image, element("figcaption", caption))
-
-
-def _front(summary: StudySummary) -> Element:
-    headers = ["", "Network", "TVM, ms" if summary.config.compile.runtime == "tvm" else "Latency, ms",
-               "ONNX Runtime, ms", "Parameters", "Peak memory", f"Val {summary.score_metric}",
-               f"Test {summary.score_metric}"]  # fmt: skip
-    rows = [_front_row(number, member) for number, member in enumerate(summary.front, start=1)]
-    note = (
-        f"Latency of {summary.phase}, measured again in fresh processes; smaller numbers are 95% intervals."
-        " Each network is in winners/, under its name."
-    )
-    return section("The front", table(headers, rows, numeric=range(2, 8)), element("p", note, class_="note"))
-
-
-def _front_row(number: int, member: FrontMember) -> list[object]:
-    lines = [element("span", blocks_text(member.record.candidate), class_="sub")]
-    lines += [element("span", note, class_="sub") for note in member.notes]
-    return [
-        element("b", number),
-        join(element("code", member.candidate_id), *lines),
-        _latency(member.latency),
-        _latency(member.onnxruntime),
-        f"{member.cost.num_params:,}",
-        "not measured" if member.cost.peak_memory_bytes is None else bytes_text(member.cost.peak_memory_bytes),
-        _score(member.val_score),
-        _score(member.test_score),
-    ]
-
-
-def _latency(estimate: LatencyEstimate | None) -> Element:
-    if estimate is None:
-        return element("span", "not measured", class_="interval")
-    return with_interval(*(f"{ms:#.3g}" for ms in (estimate.latency_ms, estimate.lower_ms, estimate.upper_ms)))
-
-
-def _score(score: HeldOutScore | None) -> Element:
-    if score is None:
-        return element("span", "not opened", class_="interval")
-    return with_interval(f"{score.value:.3f}", f"{score.lower:.3f}", f"{score.upper:.3f}")
 
 
 def _dropped(summary: StudySummary) -> Element:

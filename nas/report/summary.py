@@ -22,14 +22,34 @@ STAGES = ("tune", "compile", "profile", "train")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseLatency:
+    """A published network's latency in a phase besides the primary one.
+
+    Attributes:
+        phase: its name.
+        latency, onnxruntime, tuned_coverage: as in `FrontMember`.
+        is_plain_look: one look at a phase that the study does not time, for comparison alone: no budget and no
+            gate was held against it.
+    """
+
+    phase: str
+    latency: LatencyEstimate
+    onnxruntime: LatencyEstimate | None = None
+    tuned_coverage: float | None = None
+    is_plain_look: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FrontMember:
     """One published network.
 
     Attributes:
         record: its trial, which is scored, as the search recorded it.
         measured_again: its costs with trained weights; None takes those of the search.
-        latency: of the study's phase, measured again in a fresh process.
+        latency: of the study's primary phase, measured again in a fresh process.
         onnxruntime: the same network and phase with ONNX Runtime; None when it was not measured.
+        tuned_coverage: of that phase's artifact; None takes the cost's, which is the lowest over the timed phases.
+        other_phases: the other timed phases, then those that got a plain look.
         test_score: on the split that is opened once; None before that.
         seed_score: val score over several trainings; None when there was one.
         tied_with: id of the fastest member that this one is not better than beyond the intervals.
@@ -40,6 +60,8 @@ class FrontMember:
     latency: LatencyEstimate
     measured_again: CandidateCost | None = None
     onnxruntime: LatencyEstimate | None = None
+    tuned_coverage: float | None = None
+    other_phases: tuple[PhaseLatency, ...] = ()
     test_score: HeldOutScore | None = None
     seed_score: HeldOutScore | None = None
     tied_with: str | None = None
@@ -48,7 +70,8 @@ class FrontMember:
     def __post_init__(self) -> None:
         if self.record.outcome is not Outcome.SCORED:
             raise ValueError(f"trial {self.record.trial} is {self.record.outcome}; only scored trials join the front")
-        for name, estimate in (("latency", self.latency), ("onnxruntime", self.onnxruntime)):
+        others = [(each.phase, each.latency) for each in self.other_phases]
+        for name, estimate in (("latency", self.latency), ("onnxruntime", self.onnxruntime), *others):
             if estimate is not None and estimate.source != "measured":
                 raise ValueError(f"trial {self.record.trial}: {name} is {estimate.source}; a front holds measured ones")
         if self.test_score is not None and self.test_score.split != "test":
@@ -66,6 +89,16 @@ class FrontMember:
             return self.measured_again
         assert self.record.cost is not None, "TrialRecord sees to it that a scored trial has a cost"
         return self.record.cost
+
+    def phase(self, name: str) -> PhaseLatency | None:
+        """A phase besides the primary one; None when it was not measured."""
+        return next((each for each in self.other_phases if each.phase == name), None)
+
+    def latencies(self, primary: str) -> tuple[PhaseLatency, ...]:
+        """Every measured phase, the primary one, of that name, first."""
+        coverage = self.cost.tuned_coverage if self.tuned_coverage is None else self.tuned_coverage
+        first = PhaseLatency(phase=primary, latency=self.latency, onnxruntime=self.onnxruntime, tuned_coverage=coverage)
+        return (first, *self.other_phases)
 
     def search_latency(self, phase: str) -> LatencyEstimate | None:
         """What the search saw, with random weights, before the network was measured again."""
@@ -88,6 +121,25 @@ class DroppedWinner:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ZooNetwork:
+    """A named network of the space, to compare with.
+
+    Attributes:
+        name: in the space.
+        candidate_id: its id.
+        cost: measured in the timed phases; None when that failed.
+        failure: why; None when it did not.
+        val_score: where it was trained as one of the trials; None otherwise.
+    """
+
+    name: str
+    candidate_id: str
+    cost: CandidateCost | None
+    failure: str | None = None
+    val_score: HeldOutScore | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StudySummary:
     """A study as it is reported.
 
@@ -96,12 +148,13 @@ class StudySummary:
         out: results folder.
         config: as it ran.
         device: what was measured on.
-        phase: the timed entry point whose latency is the objective.
+        phase: the primary phase, whose latency is the objective.
         budgets: resolved: latencies name their phase.
         budget_note: where the budgets come from when not from the user; None otherwise.
         score_metric, score_direction: the quality objective.
         records: every finished trial, by number.
         references: (name, trial) of the space's reference networks that were tried.
+        zoo: the space's named networks as far as they were measured.
         front: published networks, fastest first.
         dropped: networks that missed on the second look.
         infeasible: the least-violating trials, best first, when nothing met the budgets.
@@ -128,6 +181,7 @@ class StudySummary:
     score_direction: Direction
     records: tuple[TrialRecord, ...]
     references: tuple[tuple[str, int], ...] = ()
+    zoo: tuple[ZooNetwork, ...] = ()
     front: tuple[FrontMember, ...]
     dropped: tuple[DroppedWinner, ...] = ()
     infeasible: tuple[TrialRecord, ...] = ()
@@ -141,6 +195,12 @@ class StudySummary:
     command: str
     started_at: datetime
     ended_at: datetime
+
+    @property
+    def timed_phases(self) -> tuple[str, ...]:
+        """What every candidate was timed in: the primary phase, then those that budgets name."""
+        named = [budget.phase for budget in self.budgets if budget.metric == "latency_ms" and budget.phase is not None]
+        return tuple(dict.fromkeys([self.phase, *named]))
 
     @property
     def blocked_because(self) -> str | None:
@@ -197,22 +257,19 @@ def to_json(summary: StudySummary) -> dict[str, Any]:
 
 def _member_json(summary: StudySummary, member: FrontMember) -> dict[str, Any]:
     cost = member.cost
+    latencies = member.latencies(summary.phase)
     return {
         "candidate_id": member.candidate_id,
         "trial": member.record.trial,
         "metrics": {
-            "latency_ms": {
-                "phase": summary.phase,
-                "value": member.latency.latency_ms,
-                "lower": member.latency.lower_ms,
-                "upper": member.latency.upper_ms,
-                "source": member.latency.source,
-                "runtime": cost.runtime,
-                "tuned_coverage": cost.tuned_coverage,
-            },
+            "latency_ms": _latency_json(latencies[0], cost.runtime),
+            "latencies": [
+                {**_latency_json(each, cost.runtime), "is_plain_look": each.is_plain_look} for each in latencies
+            ],
             "params": cost.num_params,
             "macs": cost.num_macs,
             "peak_memory_bytes": cost.peak_memory_bytes,
+            "state_bytes": cost.state_bytes,
         },
         "score": _score_json(member.val_score),
         "test_score": None if member.test_score is None else _score_json(member.test_score),
@@ -220,6 +277,18 @@ def _member_json(summary: StudySummary, member: FrontMember) -> dict[str, Any]:
         if member.seed_score is None
         else {**_score_json(member.seed_score), "seeds": list(member.seed_score.seeds)},
         "tied_with": member.tied_with,
+    }
+
+
+def _latency_json(seen: PhaseLatency, runtime: str) -> dict[str, Any]:
+    return {
+        "phase": seen.phase,
+        "value": seen.latency.latency_ms,
+        "lower": seen.latency.lower_ms,
+        "upper": seen.latency.upper_ms,
+        "source": seen.latency.source,
+        "runtime": runtime,
+        "tuned_coverage": seen.tuned_coverage,
     }
 
 

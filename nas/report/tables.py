@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from nas.gates.budget import budget_verdict
+from nas.gates.budget import budget_verdict, spent
 from nas.report.atomic import write_atomic
 from nas.report.summary import FrontMember, StudySummary
 from nas.trial import Outcome, TrialRecord
@@ -49,9 +49,11 @@ def blocks_text(candidate: Candidate) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in runs)
 
 
-def _latency(bound: str, source: str) -> Callable[[StudySummary, TrialRecord], Cell]:
+def _latency(bound: str, source: str, phase: str | None = None) -> Callable[[StudySummary, TrialRecord], Cell]:
+    """A bound of the latency in a phase, None meaning the primary one, if it is of that source."""
+
     def value(summary: StudySummary, record: TrialRecord) -> Cell:
-        estimate = record.cost.latency(summary.phase) if record.cost else None
+        estimate = record.cost.latency(phase or summary.phase) if record.cost else None
         return _bound(estimate, bound) if estimate is not None and estimate.source == source else None
 
     return value
@@ -102,9 +104,13 @@ def _seconds(stage: str) -> Callable[[StudySummary, TrialRecord], Cell]:
 
 
 def _verdict(summary: StudySummary, record: TrialRecord) -> Cell:
-    return None if record.cost is None or record.outcome is Outcome.PREDICTED_OVER_BUDGET else (
-        budget_verdict(summary.budgets, record.cost)
-    )  # fmt: skip
+    if record.cost is None or record.outcome is Outcome.PREDICTED_OVER_BUDGET:
+        return None
+    budgets = summary.budgets
+    if record.outcome is Outcome.OVER_BUDGET:
+        # Phases after the one that was missed were left out: the verdict is over what was measured.
+        budgets = tuple(budget for budget in budgets if spent(budget, record.cost) is not None)
+    return budget_verdict(budgets, record.cost)
 
 
 def _is_on_front(summary: StudySummary, record: TrialRecord) -> Cell:
@@ -137,7 +143,7 @@ TRIAL_COLUMNS: tuple[Column[TrialRecord], ...] = (
            lambda _, r: r.duplicate_of),
     Column("is_on_front", "true or false", "Whether this trial's network was published.", _is_on_front),
     Column("budget_verdict", "text", "`meets`, `misses` or `undecided`, by the measured interval.", _verdict),
-    Column("phase", "text", "Entry point that the latencies are of.", lambda s, _: s.phase),
+    Column("phase", "text", "Primary phase, which the columns `latency_*` are of.", lambda s, _: s.phase),
     Column("latency_measured_ms", "ms", "Median of block medians, one inference.", _latency("latency_ms", "measured")),
     Column("latency_measured_lower_ms", "ms", f"Lower end of its {_INTERVAL}.", _latency("lower_ms", "measured")),
     Column("latency_measured_upper_ms", "ms", f"Upper end of its {_INTERVAL}.", _latency("upper_ms", "measured")),
@@ -154,6 +160,8 @@ TRIAL_COLUMNS: tuple[Column[TrialRecord], ...] = (
     Column("model_bytes", "bytes", "Code and weights on disk.", _cost("model_bytes")),
     Column("peak_memory_bytes", "bytes", "Largest resident size of the process that measured.",
            _cost("peak_memory_bytes")),
+    Column("state_bytes", "bytes", "What the network keeps from one call to the next, caches for instance.",
+           _cost("state_bytes")),
     Column("score_metric", "text",
            "What the score columns hold; `accuracy` is a fraction, of `bits_per_byte` less is better.",
            _score("metric")),
@@ -197,7 +205,7 @@ FRONT_COLUMNS: tuple[Column[FrontMember], ...] = (
         _BY_NAME[name]
         for name in (
             "tuned_coverage_fraction", "parity_max_abs", "num_params", "num_macs", "model_bytes", "peak_memory_bytes",
-            "score_metric", "val_score", "val_score_lower", "val_score_upper", "num_val_examples",
+            "state_bytes", "score_metric", "val_score", "val_score_lower", "val_score_upper", "num_val_examples",
         )
     ),
     Column("test_score", "that of score_metric", "On the test split, opened once, for front members only.",
@@ -219,14 +227,55 @@ FRONT_COLUMNS: tuple[Column[FrontMember], ...] = (
 """The columns of `front.csv`, in order."""
 
 
+def trial_columns(summary: StudySummary) -> tuple[Column[TrialRecord], ...]:
+    """`TRIAL_COLUMNS`, and for each further timed phase its latencies, the phase in the columns' names."""
+    return (*TRIAL_COLUMNS, *(column for phase in summary.timed_phases[1:] for column in _trial_columns_of(phase)))
+
+
+def _trial_columns_of(phase: str) -> tuple[Column[TrialRecord], ...]:
+    return tuple(
+        Column(f"{phase}_latency_{source}{bound}_ms", "ms", f"As `latency_{source}{bound}_ms`, of {phase}.",
+               _latency(f"{bound.removeprefix('_') or 'latency'}_ms", source, phase))
+        for source in ("measured", "predicted")
+        for bound in ("", "_lower", "_upper")
+    )  # fmt: skip
+
+
+def front_columns(summary: StudySummary) -> tuple[Column[FrontMember], ...]:
+    """`FRONT_COLUMNS`, and for each further phase its latencies.
+
+    A phase that the study does not time has `plain_look` in the names of its columns: nothing was held against it.
+    """
+    timed = summary.timed_phases[1:]
+    plain = dict.fromkeys(each.phase for member in summary.front for each in member.other_phases if each.is_plain_look)
+    runtimes = [(phase, "latency", "latency") for phase in timed]
+    runtimes += [(phase, "onnxruntime", "onnxruntime_latency") for phase in timed]
+    runtimes += [(phase, "latency", "plain_look_latency") for phase in plain]
+    further = [
+        Column(f"{phase}_{name}{bound}_ms", "ms", f"As `{name.removeprefix('plain_look_')}{bound}_ms`, of {phase}.",
+               _phase_bound(phase, attribute, f"{bound.removeprefix('_') or 'latency'}_ms"))
+        for phase, attribute, name in runtimes
+        for bound in ("", "_lower", "_upper")
+    ]  # fmt: skip
+    return (*FRONT_COLUMNS, *further)
+
+
+def _phase_bound(phase: str, attribute: str, bound: str) -> Callable[[StudySummary, FrontMember], Cell]:
+    def value(_summary: StudySummary, member: FrontMember) -> Cell:
+        seen = member.phase(phase)
+        return None if seen is None else _bound(getattr(seen, attribute), bound)
+
+    return value
+
+
 def trials_table(summary: StudySummary) -> pd.DataFrame:
-    """One row a finished trial, columns as in `TRIAL_COLUMNS`; what is missing is empty."""
-    return _table(TRIAL_COLUMNS, summary, summary.records)
+    """One row a finished trial, columns as in `trial_columns`; what is missing is empty."""
+    return _table(trial_columns(summary), summary, summary.records)
 
 
 def front_table(summary: StudySummary) -> pd.DataFrame:
-    """One row a published network, columns as in `FRONT_COLUMNS`, in the order of the front."""
-    return _table(FRONT_COLUMNS, summary, summary.front)
+    """One row a published network, columns as in `front_columns`, in the order of the front."""
+    return _table(front_columns(summary), summary, summary.front)
 
 
 def _table(columns: Sequence[Column[Row]], summary: StudySummary, rows: Sequence[Row]) -> pd.DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from nas.report.atomic import write_atomic
+from nas.report.context_plot import context_figure_data, draw_context
 from nas.report.html import report_html
 from nas.report.plots import draw_pareto, pareto_figure_data
 from nas.report.summary import StudySummary
@@ -12,7 +13,7 @@ from nas.report.tables import write_tables
 
 
 def write_report(summary: StudySummary, folder: Path | None = None) -> Path:
-    """Writes `trials.csv`, `front.csv`, `pareto.png` and `report.html`.
+    """Writes `trials.csv`, `front.csv`, `pareto.png`, `report.html`, and `context.png` where phases have a length.
 
     Args:
         folder: an existing folder; None writes to the study's own.
@@ -27,5 +28,11 @@ def write_report(summary: StudySummary, folder: Path | None = None) -> Path:
     write_tables(summary, folder)
     picture = draw_pareto(pareto_figure_data(summary))
     write_atomic(folder / "pareto.png", picture)
-    write_atomic(folder / "report.html", report_html(summary, picture).encode())
+    panels = context_figure_data(summary)
+    curves = draw_context(panels) if panels else None
+    if curves is None:
+        (folder / "context.png").unlink(missing_ok=True)  # that of an earlier front
+    else:
+        write_atomic(folder / "context.png", curves)
+    write_atomic(folder / "report.html", report_html(summary, picture, curves).encode())
     return folder / "report.html"

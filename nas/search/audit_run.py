@@ -25,9 +25,9 @@ class AuditError(NasError):
 
 
 class AuditBench(Protocol):
-    """The tool of an audit."""
+    """The tool of an audit, and the timed phases, the primary one first."""
 
-    phase: str
+    phases: tuple[str, ...]
 
     def train_apart(self, candidate: Candidate, recipe: Recipe, seed: int, folder: str) -> TrainResult | TrainFailure:
         """Trains a candidate in a folder of its own, beside the study's trials."""
@@ -56,7 +56,7 @@ def run_audit(
     Raises:
         AuditError: fewer than two scored networks, or a long training that failed.
     """
-    sample = choose_sample(records, direction, bench.phase, plan.num_candidates)
+    sample = choose_sample(records, direction, bench.phases[0], plan.num_candidates)
     if len(sample) < 2:
         raise AuditError(f"proxy audit: {len(sample)} scored networks; at least 2 are needed, so run more trials first")
     long = recipe.model_copy(
@@ -133,14 +133,21 @@ def known_audit(ledger: Ledger) -> OrderAudit | None:
     return OrderAudit.from_json(events[-1].detail) if events else None
 
 
-def latency_audit(ledger: Ledger, phase: str) -> OrderAudit | None:
-    """Predicted against measured order of the candidates that screening measured as a check."""
+def latency_audit(ledger: Ledger, phase: str, primary: str | None = None) -> OrderAudit | None:
+    """Predicted against measured order, in one phase, of the candidates that screening measured as a check.
+
+    Args:
+        ledger: of the study.
+        phase: of which latencies are compared: those of the candidates that were ruled out on its account.
+        primary: the study's primary phase, which audits of before there were several are of; None means `phase`.
+    """
     records = {record.trial: record for record in ledger.records()}
     pairs = []
     for event in ledger.events(AUDIT_EVENT):
         record = records.get(event.detail["trial"])
+        is_mine = event.detail.get("phase", primary or phase) == phase
         estimate = None if record is None or record.cost is None else record.cost.latency(phase)
-        if record is not None and estimate is not None and estimate.source == "measured":
+        if is_mine and record is not None and estimate is not None and estimate.source == "measured":
             pairs.append((record.candidate.candidate_id, float(event.detail["predicted_ms"]), estimate.latency_ms))
     if len(pairs) < 2:
         return None

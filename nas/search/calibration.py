@@ -14,7 +14,7 @@ import numpy as np
 from nas.config import StudyConfig
 from nas.errors import NasError
 from nas.ledger import Ledger
-from nas.search.pipeline import Proposal, Stopped, Workbench, compile_candidate, measure_latency
+from nas.search.pipeline import Proposal, Stopped, Workbench, measure_phases
 from nas.search.progress import Watcher
 from nas.search.screener import encoder_of, key_of, random_candidates
 from nas.search.workbench import LocalWorkbench
@@ -78,12 +78,12 @@ class CalibrationResult:
 
 @contextmanager
 def open_bench(config: StudyConfig, phase: str, watcher: Watcher) -> Iterator[LocalWorkbench]:
-    """The tools of a search without a study: what is measured is kept in the user's cache alone."""
+    """The tools of a search for one phase without a study: what is measured is kept in the user's cache alone."""
     with (
         tempfile.TemporaryDirectory() as folder,
         Ledger(f"sqlite:///{folder}/calibration.db") as ledger,
     ):
-        bench = LocalWorkbench(config, Path(folder), ledger, phase, watcher)
+        bench = LocalWorkbench(config, Path(folder), ledger, (phase,), watcher)
         try:
             yield bench
         finally:
@@ -100,7 +100,7 @@ def calibrate(
     num_tests: int,
     seed: int,
 ) -> CalibrationResult:
-    """Measures, fits and tests.
+    """Measures, fits and tests, for the first of the bench's phases.
 
     Candidates to test on are random and drawn first; the fit uses others, half of them chosen.
 
@@ -115,7 +115,8 @@ def calibrate(
             f"{num_samples} samples and {num_tests} tests, but only {len(pool)} distinct candidates among {POOL};"
             " ask for fewer"
         )
-    encoder = encoder_of(space)
+    phase = bench.phases[0]
+    encoder = encoder_of(space, phase)
     tests, rest = pool[:num_tests], pool[num_tests:]
     chosen = choose(encoder.encode(rest), num_samples, np.random.default_rng(seed))
     wanted = [*(rest[int(at)] for at in chosen), *tests]
@@ -125,7 +126,7 @@ def calibrate(
     ]
     test_ids = {candidate.candidate_id for candidate in tests}
     calibration = Calibration.fit(
-        fingerprint=fingerprint, phase=bench.phase, encoder=encoder,
+        fingerprint=fingerprint, phase=phase, encoder=encoder,
         samples=tuple(sample for sample in samples if sample[0].candidate_id not in test_ids),
     )  # fmt: skip
     tested = tuple(sample for sample in samples if sample[0].candidate_id in test_ids)
@@ -160,11 +161,10 @@ def _measure_all(candidates: Sequence[Candidate], bench: Workbench, watcher: Wat
 
 
 def _measure(proposal: Proposal, bench: Workbench) -> float | Stopped:
-    runnable = compile_candidate(proposal, bench)
-    measured = runnable if isinstance(runnable, Stopped) else measure_latency(runnable, bench)
+    measured = measure_phases(proposal, bench)
     if isinstance(measured, Stopped):
         return measured
-    estimate = measured.cost.latency(bench.phase)
+    estimate = measured.cost.latency(bench.phases[0])
     assert estimate is not None, "what was measured has a latency"
     return estimate.latency_ms
 

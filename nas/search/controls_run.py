@@ -8,8 +8,8 @@ from nas.front import Direction
 from nas.gates.controls import ControlScores
 from nas.ledger import Ledger
 from nas.search.finalists import Finalist
-from nas.search.pipeline import TrainedWeights
 from nas.search.progress import Watcher
+from nas.search.trained_weights import TrainedWeights
 from nas.training.result import Shuffled, TrainFailure
 from search_spaces.candidate import Candidate
 

@@ -13,7 +13,7 @@ from nas.ledger import Ledger
 from nas.report.summary import FrontMember
 from nas.search.audit_run import known_audit, latency_audit
 from nas.search.controls_run import known_controls
-from nas.search.finalists import SettledFront
+from nas.search.finalists import Finalist, SettledFront
 from nas.search.smoke_run import smoke_result
 from nas.training.audit import Finding
 from nas.training.baselines import constant_score
@@ -22,9 +22,9 @@ from profilers.device import DeviceSpec
 
 
 class JudgedBench(Protocol):
-    """What the gates ask of a study's tools."""
+    """What the gates ask of a study's tools: the timed phases, the primary one first, and the device."""
 
-    phase: str
+    phases: tuple[str, ...]
     device: DeviceSpec
 
 
@@ -48,7 +48,7 @@ def collect_gates(
         "tuned": publish.tuned_gate(costs),
         "measured": publish.measured_gate(costs, len(settled.dropped)),
         "device": publish.device_gate(
-            {finalist.record.trial: finalist.measurement.fingerprint for finalist in settled.finalists},
+            {each.record.trial: _fingerprint_of(each, bench.device.fingerprint) for each in settled.finalists},
             bench.device.fingerprint,
         ),
     }
@@ -67,10 +67,18 @@ def collect_gates(
             {member.record.trial: member.test_score for member in members}, opened[0].at if opened else None
         )
         gates["proxy"] = order_gate(known_audit(ledger))
-    latency = latency_audit(ledger, bench.phase)
-    if latency is not None:
-        gates["predicted_latency"] = order_gate(latency)
+    for phase in bench.phases:
+        latency = latency_audit(ledger, phase, bench.phases[0])
+        if latency is not None:
+            name = "predicted_latency" if phase == bench.phases[0] else f"predicted_latency {phase}"
+            gates[name] = order_gate(latency)
     return gates
+
+
+def _fingerprint_of(finalist: Finalist, device: str) -> str:
+    """Of the device that measured it: of several phases, the one that another device measured, if any did."""
+    seen = [look.measurement.fingerprint for look in finalist.looks]
+    return next((fingerprint for fingerprint in seen if fingerprint != device), device)
 
 
 def failed_trials(ledger: Ledger) -> list[int]:

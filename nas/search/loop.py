@@ -8,25 +8,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from nas.budget import Budget, Metric, resolve_budgets
+from nas.budget import Budget
 from nas.config import StudyConfig
 from nas.errors import NasError
 from nas.gates.budget import predicted_violations, violations
 from nas.ledger import Ledger
+from nas.phases import reference_of, study_budgets
 from nas.search.fellow_workers import FellowWorkers
-from nas.search.pipeline import Proposal, Stopped, Workbench, compile_candidate, evaluate, measure_latency
+from nas.search.pipeline import Proposal, Stopped, Workbench, evaluate, measure_phases
 from nas.search.progress import Watcher
 from nas.search.sampler import (
     BUDGET_SAMPLER,
     LATENCY_ATTRIBUTE,
     PREDICTED_ATTRIBUTE,
+    Bounded,
     OptunaSuggest,
     Samplers,
     decided_sampler,
 )
 from nas.trial import Outcome, TrialRecord
 from profilers.measurement import LatencyEstimate
-from search_spaces.space import Choices, SearchSpace, replay
+from search_spaces.space import Choices, SearchSpace
 
 if TYPE_CHECKING:
     import optuna
@@ -82,15 +84,16 @@ class Search:
             num_trials=search.trials,
             space=self.space,
             budgets=self.bench.budgets,
-            phase=self.bench.phase,
+            phase=self.bench.phases[0],
             forecasters=self._forecasters(),
         )
 
-    def _forecasters(self) -> dict[Metric, Forecaster]:
+    def _forecasters(self) -> dict[Bounded, Forecaster]:
         from nas.search.cost_forecast import LatencyForecast
 
         screener = getattr(self.bench, "screener", None)
-        return {} if screener is None else {"latency_ms": LatencyForecast(screener)}
+        models = {} if screener is None else screener.models
+        return {("latency_ms", phase): LatencyForecast(model) for phase, model in models.items()}
 
 
 def run_search(
@@ -205,7 +208,7 @@ def run_trial(trial: optuna.Trial, search: Search) -> None:
         fellows.share_weights(record, bench.weights_folder(trial.number))
         fellows.patiently(lambda: ledger.record(record))
     search.num_repeats = 0 if record.duplicate_of is None else search.num_repeats + 1
-    fellows.patiently(lambda: tell(search.study, trial, record, bench.budgets, bench.phase))
+    fellows.patiently(lambda: tell(search.study, trial, record, bench.budgets, bench.phases[0]))
     num_done = fellows.patiently(ledger.num_tried)
     search.watcher.trial_ended(record, num_done, search.config.search.trials)
 
@@ -224,8 +227,9 @@ def tell(
 ) -> None:
     """What the sampler learns: objectives of scored trials, violations of measured and screened ones, else nothing.
 
-    A candidate over budget is told as pruned with its violations and its latency. TPE counts it as
-    infeasible; `nas.search.sampler.taught` says what NSGA-II and GP make of it.
+    A candidate over budget is told as pruned with its violations, as far as they are known, and its latency in
+    `phase`, the primary one. TPE counts it as infeasible; `nas.search.sampler.taught` says what NSGA-II and GP
+    make of it.
     """
     from optuna.trial import TrialState
 
@@ -239,8 +243,9 @@ def tell(
                 trial.set_constraint(name, excess)
         if is_predicted:
             trial.set_user_attr(PREDICTED_ATTRIBUTE, True)
-        if record.outcome is not Outcome.SCORED:
-            trial.set_user_attr(LATENCY_ATTRIBUTE, _latency(record, phase).latency_ms)
+        estimate = record.cost.latency(phase)
+        if record.outcome is not Outcome.SCORED and estimate is not None:
+            trial.set_user_attr(LATENCY_ATTRIBUTE, estimate.latency_ms)
     if record.outcome is Outcome.SCORED:
         assert record.score is not None
         study.tell(trial, [record.score.value, _latency(record, phase).latency_ms], skip_if_finished=True)
@@ -255,22 +260,23 @@ def settle_budgets(
 ) -> tuple[tuple[Budget, ...], str | None]:
     """The study's budgets, and where they come from when not from the user.
 
-    Without a budget it is the latency of the space's reference network, measured once and kept in
-    the ledger, so that a resumed study has the same one.
+    Without a budget it is the latency of the space's reference network in the primary phase, measured once and
+    kept in the ledger, so that a resumed study has the same one. The other phases of the space then have no
+    budget and are not timed during the search: they are measured for the winners only, and rule nothing out.
 
     Raises:
+        BudgetError: a budget that networks of this space cannot be held against.
         ReferenceFailedError: the reference gave no latency, so there is nothing to search against.
     """
-    names = (bench.phase,)
     if config.search.budgets:
-        return resolve_budgets(config.search.parsed_budgets, names), None
+        return study_budgets(config.search.parsed_budgets, space), None
     known = ledger.events("default_budget")
     if not known:
         watcher.note("no budget was given: tuning and measuring the reference network first, a minute or two")
         ledger.add_event("default_budget", _measure_reference(space, bench))
         known = ledger.events("default_budget")
     detail = known[0].detail
-    budget = Budget(metric="latency_ms", phase=bench.phase, maximum=detail["maximum_ms"])
+    budget = Budget(metric="latency_ms", phase=bench.phases[0], maximum=detail["maximum_ms"])
     note = (
         f"no budget was given: {budget} is the latency of the reference network"
         f" ({detail['latency_ms']:.3g} ms) and {DEFAULT_BUDGET_HEADROOM:.0%} more"
@@ -279,16 +285,15 @@ def settle_budgets(
 
 
 def _measure_reference(space: SearchSpace, bench: Workbench) -> Mapping[str, Any]:
-    name, choices = next(iter(space.references().items()))
-    proposal = Proposal(trial=0, candidate=replay(space, choices))
-    runnable = compile_candidate(proposal, bench)
-    measured = runnable if isinstance(runnable, Stopped) else measure_latency(runnable, bench)
+    name, candidate = reference_of(space)
+    proposal = Proposal(trial=0, candidate=candidate)
+    measured = measure_phases(proposal, bench)
     if isinstance(measured, Stopped):
         raise ReferenceFailedError(
             f"reference network {name!r}: {measured.outcome}: {measured.reason};"
             " give a budget with --budget, or mend the cause (nothing can be measured without it)"
         )
-    estimate = dict(measured.cost.latencies)[bench.phase]
+    estimate = dict(measured.cost.latencies)[bench.phases[0]]
     maximum_ms = float(f"{max(estimate.latency_ms * (1 + DEFAULT_BUDGET_HEADROOM), estimate.upper_ms):.3g}")
     return {"candidate": json.loads(proposal.candidate.canonical_json()), "latency_ms": estimate.latency_ms,
             "maximum_ms": max(maximum_ms, estimate.upper_ms),

@@ -7,24 +7,24 @@ the only memory, reached through `Workbench.remember`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from nas.budget import Budget
+from nas.budget import Budget, latency_budget
 from nas.compile.tvm import Compiled, CompileFailure
 from nas.gates.budget import budget_verdict, explain_miss
 from nas.search.screening import Screened
+from nas.search.trained_weights import trained_to_json
 from nas.training.result import TrainFailure, TrainResult
-from nas.training.score import HeldOutScore
-from nas.trial import CandidateCost, Outcome, TrialRecord, score_from_json, score_to_json
+from nas.trial import CandidateCost, Outcome, TrialRecord, score_from_json
 from profilers.artifact import Artifact
 from profilers.device import DeviceSpec
 from profilers.errors import ProfileFailure
-from profilers.measurement import BudgetVerdict, Measurement
+from profilers.measurement import BudgetVerdict, LatencyEstimate, Measurement, verdict
 from search_spaces.candidate import Candidate
-from search_spaces.layers import num_macs, num_params
+from search_spaces.layers import num_macs, num_params, state_bytes
 
 Seconds = tuple[tuple[str, float], ...]
 
@@ -39,18 +39,26 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runnable:
-    """A proposal compiled for the device."""
+    """One phase of a proposal compiled for the device."""
 
     proposal: Proposal
     artifact: Artifact
-    num_kernels: int
-    num_known_kernels: int
+    seconds: Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedPhase:
+    """One phase whose outputs are right and whose latency counts."""
+
+    artifact: Artifact
+    measurement: Measurement
+    estimate: LatencyEstimate
     seconds: Seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A candidate whose outputs are right and whose costs are known."""
+    """A candidate whose outputs are right and whose costs are known, in every phase that had to be timed."""
 
     proposal: Proposal
     cost: CandidateCost
@@ -78,9 +86,15 @@ class Stopped:
 
 
 class Workbench(Protocol):
-    """The tools of the stages: real ones in a study, fakes in tests."""
+    """The tools of the stages: real ones in a study, fakes in tests.
 
-    phase: str
+    Attributes:
+        phases: to compile and time, the primary one first.
+        budgets: resolved ones.
+        device: what is measured on.
+    """
+
+    phases: tuple[str, ...]
     budgets: tuple[Budget, ...]
     device: DeviceSpec
 
@@ -88,12 +102,12 @@ class Workbench(Protocol):
         """What the cost model says of a candidate, before anything is spent on it."""
         ...
 
-    def compile(self, candidate: Candidate) -> Compiled | CompileFailure:
-        """Compiles a candidate with random weights, tuning the kernels that are new."""
+    def compile(self, candidate: Candidate, phase: str) -> Compiled | CompileFailure:
+        """Compiles a phase of a candidate with random weights, tuning the kernels that are new."""
         ...
 
     def measure(self, artifact: Artifact) -> tuple[Measurement | ProfileFailure, BudgetVerdict]:
-        """Checks outputs, then measures, looking again while the budget leaves it open."""
+        """Checks outputs, then measures, looking again while the budget of the artifact's phase leaves it open."""
         ...
 
     def train(self, proposal: Proposal) -> TrainResult | TrainFailure:
@@ -112,14 +126,11 @@ class Workbench(Protocol):
 
 
 def evaluate(proposal: Proposal, bench: Workbench) -> TrialRecord:
-    """One trial from proposal to record; the product in seven lines."""
+    """One trial from proposal to record; the product in a few lines."""
     promising = screen_candidate(proposal, bench)
     if isinstance(promising, Stopped):
         return stopped_record(promising)
-    runnable = compile_candidate(promising, bench)
-    if isinstance(runnable, Stopped):
-        return stopped_record(runnable)
-    measured = measure_latency(runnable, bench)
+    measured = measure_phases(promising, bench, bench.budgets)
     if isinstance(measured, Stopped):
         return stopped_record(measured)
     affordable = check_budget(measured, bench.budgets)
@@ -134,41 +145,63 @@ def screen_candidate(proposal: Proposal, bench: Workbench) -> Proposal | Stopped
     if screened.answer != "ruled_out":
         return proposal
     assert screened.estimate is not None, "what is ruled out was predicted"
+    candidate = proposal.candidate
     cost = CandidateCost(
-        latencies=((bench.phase, screened.estimate),),
-        num_params=num_params(proposal.candidate),
-        num_macs=num_macs(proposal.candidate),
+        latencies=screened.estimates,
+        num_params=num_params(candidate),
+        num_macs=num_macs(candidate, bench.phases[0]),
         model_bytes=None,
         peak_memory_bytes=None,
         runtime="tvm",
         tuned_coverage=None,
         parity_max_abs=None,
+        state_bytes=state_bytes(candidate, bench.phases[0]),
     )
     reason = (
         f"predicted {screened.estimate.latency_ms:.4g} ms, {screened.estimate.lower_ms:.4g} to"
-        f" {screened.estimate.upper_ms:.4g}; {bench.phase}={screened.maximum_ms:.4g}ms allowed; not measured"
+        f" {screened.estimate.upper_ms:.4g}; {screened.phase}={screened.maximum_ms:.4g}ms allowed; not measured"
     )
     return Stopped(proposal=proposal, outcome=Outcome.PREDICTED_OVER_BUDGET, reason=reason, cost=cost, seconds=())
 
 
-def compile_candidate(proposal: Proposal, bench: Workbench) -> Runnable | Stopped:
+def measure_phases(proposal: Proposal, bench: Workbench, budgets: tuple[Budget, ...] = ()) -> Measured | Stopped:
+    """Compiles and measures one phase after the other; a failure in one is the candidate's.
+
+    Args:
+        proposal: the candidate.
+        bench: the tools, and the phases.
+        budgets: a phase that is not surely within its own leaves the later phases out; none: all are measured.
+    """
+    timed: list[TimedPhase] = []
+    seconds: Seconds = ()
+    for phase in bench.phases:
+        runnable = compile_phase(proposal, phase, bench)
+        seen = runnable if isinstance(runnable, Stopped) else measure_phase(runnable, bench)
+        if isinstance(seen, Stopped):
+            return _failed_in(phase, replace(seen, seconds=_added(seconds, seen.seconds)), bench)
+        timed.append(seen)
+        seconds = _added(seconds, seen.seconds)
+        # Over one budget is over budget: the other phases would cost minutes and change nothing. What the sampler
+        # needs is there all the same, namely the primary phase's latency, always the first to be measured, and the
+        # constraint that was violated; what it believes of the other costs, it learns from candidates that get
+        # as far as those, which are the ones it is asked about.
+        if not _is_within(phase, seen.estimate, budgets):
+            break
+    return Measured(proposal=proposal, cost=cost_of(proposal.candidate, bench.phases[0], timed), seconds=seconds)
+
+
+def compile_phase(proposal: Proposal, phase: str, bench: Workbench) -> Runnable | Stopped:
     """Exports, tunes what is new, and builds."""
-    compiled = bench.compile(proposal.candidate)
+    compiled = bench.compile(proposal.candidate, phase)
     seconds = (("tune", compiled.tune_s), ("compile", compiled.compile_s))
     if isinstance(compiled, CompileFailure):
         return Stopped(
             proposal=proposal, outcome=Outcome.COMPILE_FAILED, reason=compiled.reason, cost=None, seconds=seconds
         )
-    return Runnable(
-        proposal=proposal,
-        artifact=compiled.artifact,
-        num_kernels=compiled.num_kernels,
-        num_known_kernels=compiled.num_known,
-        seconds=seconds,
-    )
+    return Runnable(proposal=proposal, artifact=compiled.artifact, seconds=seconds)
 
 
-def measure_latency(runnable: Runnable, bench: Workbench) -> Measured | Stopped:
+def measure_phase(runnable: Runnable, bench: Workbench) -> TimedPhase | Stopped:
     """Parity first, in the process that times: outputs that differ never get a latency."""
     measurement, _ = bench.measure(runnable.artifact)
     if isinstance(measurement, ProfileFailure):
@@ -189,18 +222,42 @@ def measure_latency(runnable: Runnable, bench: Workbench) -> Measured | Stopped:
         return Stopped(
             proposal=runnable.proposal, outcome=Outcome.PROFILE_FAILED, reason=reason, cost=None, seconds=seconds
         )
-    candidate = runnable.proposal.candidate
-    cost = CandidateCost(
-        latencies=((bench.phase, estimate),),
+    return TimedPhase(artifact=runnable.artifact, measurement=measurement, estimate=estimate, seconds=seconds)
+
+
+def cost_of(candidate: Candidate, primary: str, timed: Sequence[TimedPhase]) -> CandidateCost:
+    """What a candidate costs, from its timed phases: of everything but the latencies the worst one counts."""
+    coverages = [each.artifact.tuned_coverage for each in timed]
+    known = [coverage for coverage in coverages if coverage is not None]
+    return CandidateCost(
+        latencies=tuple((each.artifact.phase, each.estimate) for each in timed),
         num_params=num_params(candidate),
-        num_macs=num_macs(candidate),
-        model_bytes=runnable.artifact.model_bytes,
-        peak_memory_bytes=measurement.peak_memory_bytes,
-        runtime=runnable.artifact.runtime,
-        tuned_coverage=runnable.artifact.tuned_coverage,
-        parity_max_abs=measurement.parity_max_abs,
+        num_macs=num_macs(candidate, primary),
+        model_bytes=max(each.artifact.model_bytes for each in timed),
+        peak_memory_bytes=max(each.measurement.peak_memory_bytes for each in timed),
+        runtime=timed[0].artifact.runtime,
+        # Missing in one phase is missing: a coverage that nobody knows must not pass for that of the others.
+        tuned_coverage=min(known) if len(known) == len(coverages) else None,
+        parity_max_abs=max(each.measurement.parity_max_abs for each in timed),
+        state_bytes=state_bytes(candidate, primary),
     )
-    return Measured(proposal=runnable.proposal, cost=cost, seconds=seconds)
+
+
+def _failed_in(phase: str, stopped: Stopped, bench: Workbench) -> Stopped:
+    """With the phase in the reason, where there are several that it could be."""
+    return stopped if len(bench.phases) == 1 else replace(stopped, reason=f"{phase}: {stopped.reason}")
+
+
+def _added(seconds: Seconds, more: Seconds) -> Seconds:
+    sums = dict(seconds)
+    for stage, amount in more:
+        sums[stage] = sums.get(stage, 0.0) + amount
+    return tuple(sums.items())
+
+
+def _is_within(phase: str, estimate: LatencyEstimate, budgets: tuple[Budget, ...]) -> bool:
+    maximum_ms = latency_budget(budgets, phase)
+    return maximum_ms is None or verdict(estimate.lower_ms, estimate.upper_ms, maximum_ms) == "meets"
 
 
 def check_budget(measured: Measured, budgets: tuple[Budget, ...]) -> Affordable | Stopped:
@@ -260,39 +317,4 @@ def stopped_record(stopped: Stopped) -> TrialRecord:
         cost=stopped.cost,
         error=stopped.reason,
         seconds=stopped.seconds,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainedWeights:
-    """Where a trial's weights are, and what they must hash to."""
-
-    path: Path
-    sha256: str
-    seed: int
-    untrained_score: HeldOutScore
-
-
-def trained_to_json(result: TrainResult) -> dict[str, Any]:
-    """What the ledger keeps of a training."""
-    return {
-        "score": score_to_json(result.score),
-        "untrained_score": score_to_json(result.untrained_score),
-        "weights_path": result.weights_path,
-        "weights_sha256": result.weights_sha256,
-        "seed": result.seed,
-        "num_steps": result.num_steps,
-        "chosen_step": result.chosen_step,
-        "task_fingerprint": result.task_fingerprint,
-        "history": [asdict(epoch) for epoch in result.history],
-    }
-
-
-def trained_from_json(payload: Mapping[str, Any], folder: Path) -> TrainedWeights:
-    """The weights of a remembered training; `folder` is where the study's weights live now."""
-    return TrainedWeights(
-        path=folder / Path(payload["weights_path"]).name,
-        sha256=payload["weights_sha256"],
-        seed=payload["seed"],
-        untrained_score=score_from_json(payload["untrained_score"]),
     )

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from nas.search.budget_sampler import BudgetSampler, Cost, Forecaster
 
+Bounded = tuple[Metric, str | None]
+"""What a budget bounds: a metric, and for a latency the phase."""
+
 LATENCY_ATTRIBUTE = "latency_ms"
 """Of a trial that is over budget: it has no values, and the samplers of Optuna need its latency."""
 
@@ -51,7 +54,8 @@ class Samplers:
         space: what is searched.
         budgets: resolved ones.
         phase: the one whose latency is the study's second objective.
-        forecasters: a cost model for each metric that has one; the others are learned from the trials.
+        forecasters: a cost model for each metric and phase that has one (no phase but for latencies); the others
+            are learned from the trials.
         settings: further arguments of `BudgetSampler`.
     """
 
@@ -61,7 +65,7 @@ class Samplers:
     space: SearchSpace
     budgets: tuple[Budget, ...] = ()
     phase: str = ""
-    forecasters: Mapping[Metric, Forecaster] = field(default_factory=dict)
+    forecasters: Mapping[Bounded, Forecaster] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     _budget_sampler: BudgetSampler | None = None
 
@@ -85,25 +89,33 @@ class Samplers:
         return self._budget_sampler
 
 
-def costs_of(budgets: Sequence[Budget], phase: str, forecasters: Mapping[Metric, Forecaster]) -> tuple[Cost, ...]:
-    """The costs of a study: its latency as objective, and every budget; parameters are counted, not forecast."""
-    from nas.search.budget_sampler import Cost
-    from nas.search.counted_costs import CountedParams
+def costs_of(budgets: Sequence[Budget], phase: str, forecasters: Mapping[Bounded, Forecaster]) -> tuple[Cost, ...]:
+    """The costs of a study: its primary latency as objective, and a constraint for every budget.
 
-    known: dict[Metric, Forecaster] = {"num_params": CountedParams(), **forecasters}
+    Parameters and state are counted, not forecast.
+    """
+    from nas.search.budget_sampler import Cost
+    from nas.search.counted_costs import counted_params, counted_state
+
+    known: dict[Bounded, Forecaster] = {
+        ("num_params", None): counted_params(), ("state_bytes", None): counted_state(phase), **forecasters,
+    }  # fmt: skip
     mine = next((each for each in budgets if each.metric == "latency_ms" and each.phase == phase), None)
     latency = Cost(
         name=f"latency of {phase}",
         maximum=None if mine is None else mine.maximum,
         constraint=None if mine is None else str(mine),
         objective=1,
-        forecaster=known.get("latency_ms"),
+        forecaster=known.get(("latency_ms", phase)),
     )
     others = [
-        Cost(name=str(each), maximum=each.maximum, constraint=str(each), forecaster=known.get(each.metric))
+        Cost(
+            name=str(each), maximum=each.maximum, constraint=str(each),
+            forecaster=known.get((each.metric, each.phase)),
+        )
         for each in budgets
         if each is not mine
-    ]
+    ]  # fmt: skip
     return (latency, *others)
 
 
@@ -179,14 +191,31 @@ def _completed(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     qualities = [trial.values[0] for trial in trials if trial.state is TrialState.COMPLETE]
     if not qualities:
         return list(trials)
+    typical = _typical_constraints(trials)
     result = []
     for trial in trials:
         if trial.state is TrialState.PRUNED and LATENCY_ATTRIBUTE in trial.user_attrs:
+            constraints = typical | trial.constraints
             trial = copy.copy(trial)
             trial.state = TrialState.COMPLETE
             trial.values = [statistics.median(qualities), trial.user_attrs[LATENCY_ATTRIBUTE]]
+            # GP wants the same constraints of every trial; a phase that was left out has none.
+            trial.system_attrs = {key: value for key, value in trial.system_attrs.items()
+                                  if not key.startswith("constraints")}  # fmt: skip
+            trial.system_attrs |= {f"constraints:{name}": excess for name, excess in constraints.items()}
         result.append(trial)
     return result
+
+
+def _typical_constraints(trials: Sequence[FrozenTrial]) -> dict[str, float]:
+    """The median of each constraint over the trials that have it, in the order in which they first come."""
+    import statistics
+
+    seen: dict[str, list[float]] = {}
+    for trial in trials:
+        for name, excess in trial.constraints.items():
+            seen.setdefault(name, []).append(excess)
+    return {name: statistics.median(values) for name, values in seen.items()}
 
 
 def _tpe(seed: int, num_startup: int) -> BaseSampler:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 from nas.ledger import Ledger
 from nas.search.progress import Watcher
-from nas.search.screening import Screener
+from nas.search.screening import PhaseModel, Screener
 from profilers.cost_model.candidate_terms import CandidateEncoder, ends_of
 from profilers.cost_model.store import Calibration, CalibrationKey, load
 from profilers.cost_model.terms import CostModelError
@@ -19,15 +20,29 @@ NUM_TYPICAL = 200
 
 
 def open_screener(
-    space: SearchSpace, phase: str, fingerprint: str, *, seed: int, ledger: Ledger, watcher: Watcher
+    space: SearchSpace, phases: Sequence[str], fingerprint: str, *, seed: int, ledger: Ledger, watcher: Watcher
 ) -> Screener:
-    """A screener for one study; without a calibration it learns from the study's own measurements."""
+    """A screener for one study; without a calibration it learns from the study's own measurements.
+
+    Args:
+        space: whose candidates.
+        phases: the timed ones, the primary one first.
+        fingerprint: of the device.
+        seed: of the study.
+        ledger: of the study.
+        watcher: told of a calibration that cannot be used.
+    """
+    models = [open_model(space, phase, fingerprint, ledger, watcher) for phase in phases]
+    return Screener(models, seed=seed, ledger=ledger)
+
+
+def open_model(space: SearchSpace, phase: str, fingerprint: str, ledger: Ledger, watcher: Watcher) -> PhaseModel:
+    """The cost model of one phase in one study."""
     calibration = known_calibration(space, phase, fingerprint, watcher)
-    return Screener(
-        encoder=encoder_of(space) if calibration is None else calibration.encoder,
+    return PhaseModel(
+        encoder=encoder_of(space, phase) if calibration is None else calibration.encoder,
         phase=phase,
         fingerprint=fingerprint,
-        seed=seed,
         ledger=ledger,
         calibrated=() if calibration is None else calibration.samples,
     )
@@ -57,9 +72,9 @@ def key_of(space: SearchSpace, phase: str, fingerprint: str) -> CalibrationKey:
     )
 
 
-def encoder_of(space: SearchSpace) -> CandidateEncoder:
-    """The encoder of a space: the same on every machine."""
-    return CandidateEncoder.from_candidates(random_candidates(space, NUM_TYPICAL, seed=0))
+def encoder_of(space: SearchSpace, phase: str) -> CandidateEncoder:
+    """The encoder of a phase of a space: the same on every machine."""
+    return CandidateEncoder.from_candidates(random_candidates(space, NUM_TYPICAL, seed=0), phase)
 
 
 def random_candidates(space: SearchSpace, num: int, *, seed: int) -> list[Candidate]:

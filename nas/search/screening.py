@@ -1,7 +1,8 @@
-"""Screening: candidates that a cost model is sure are over the latency budget are not compiled.
+"""Screening: candidates that a cost model is sure are over a latency budget are not compiled.
 
-The model learns from `nas calibrate`, where that was run on this device, and from every measurement of the
-study. A share of what it rules out is measured all the same; from those we know how often it is wrong.
+There is one model for each phase that is timed. It learns from `nas calibrate`, where that was run on this device,
+and from every measurement of the study. A share of what is ruled out is measured all the same; from those we know
+how often it is wrong.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from nas.budget import Budget
+from nas.budget import Budget, latency_budget
 from nas.ledger import Ledger
 from nas.trial import Outcome, TrialRecord
 from profilers.cost_model.candidate_terms import CandidateEncoder
@@ -39,76 +40,77 @@ class Screened:
     """What the cost model says of one candidate.
 
     Attributes:
-        answer: `unknown` (too few measurements), `pass`, `ruled_out`, or `audited`: ruled out, and
-            measured all the same.
-        estimate: the prediction; None when unknown.
-        probability: of meeting the latency budget; None when unknown.
-        maximum_ms: the budget.
+        answer: `unknown` (no budgeted phase has enough measurements), `pass`, `ruled_out`, or `audited`: ruled
+            out, and measured all the same.
+        estimates: (phase, prediction) of every phase that has a model, the primary one first.
+        phase: the budgeted one that is least likely to be met; None when unknown.
+        probability: of meeting its budget.
+        maximum_ms: that budget.
     """
 
     answer: Literal["unknown", "pass", "ruled_out", "audited"]
-    estimate: LatencyEstimate | None
-    probability: float | None
-    maximum_ms: float | None
+    estimates: tuple[tuple[str, LatencyEstimate], ...] = ()
+    phase: str | None = None
+    probability: float | None = None
+    maximum_ms: float | None = None
+
+    @property
+    def estimate(self) -> LatencyEstimate | None:
+        """The prediction of `phase`."""
+        return None if self.phase is None else dict(self.estimates)[self.phase]
 
 
-UNKNOWN = Screened(answer="unknown", estimate=None, probability=None, maximum_ms=None)
+UNKNOWN = Screened(answer="unknown")
 
 
-class Screener:
-    """Judges candidates from what was measured so far; the same measurements give the same answers."""
+class PhaseModel:
+    """A cost model of one phase, fitted to what was measured so far; the same measurements give the same answers."""
 
     def __init__(
-        self, *, encoder: CandidateEncoder, phase: str, fingerprint: str, seed: int, ledger: Ledger,
+        self, *, encoder: CandidateEncoder, phase: str, fingerprint: str, ledger: Ledger,
         calibrated: Sequence[Sample] = (),
     ) -> None:  # fmt: skip
         """Learns from `calibrated` and from the measured trials of `ledger`."""
+        self.phase = phase
         self._encoder = encoder
-        self._phase = phase
         self._fingerprint = fingerprint
-        self._seed = seed
         self._ledger = ledger
         self._calibrated = tuple(calibrated)
         self._fitted_to = -1
         self._calibration: Calibration | None = None
-
-    def judge(self, trial: int, candidate: Candidate, budgets: tuple[Budget, ...]) -> Screened:
-        """Whether a candidate is worth compiling. An audit is noted in the ledger before it is made."""
-        maximum_ms = latency_budget(budgets, self._phase)
-        calibration = self._refitted()
-        if maximum_ms is None or calibration is None:
-            return UNKNOWN
-        encoded = self._encoder.encode([candidate])
-        seen = calibration.model.predict(encoded)
-        probability = float(calibration.model.probability_within(encoded, maximum_ms)[0])
-        estimate = LatencyEstimate(
-            latency_ms=float(seen.latency_ms[0]), lower_ms=float(seen.lower_ms[0]), upper_ms=float(seen.upper_ms[0]),
-            source="predicted",
-        )  # fmt: skip
-        answer: Literal["pass", "ruled_out", "audited"] = "pass"
-        if probability < RULED_OUT_BELOW and estimate.lower_ms > maximum_ms:
-            answer = "audited" if is_audited(self._seed, trial) else "ruled_out"
-        if answer == "audited" and all(event.detail["trial"] != trial for event in self._ledger.events(AUDIT_EVENT)):
-            self._ledger.add_event(
-                AUDIT_EVENT, {"trial": trial, "predicted_ms": estimate.latency_ms, "probability": probability}
-            )
-        return Screened(answer=answer, estimate=estimate, probability=probability, maximum_ms=maximum_ms)
 
     def predict(self, candidates: Sequence[Candidate]) -> Predicted | None:
         """Latencies of candidates with their intervals; None while too little was measured."""
         calibration = self._refitted()
         return None if calibration is None else calibration.model.predict(self._encoder.encode(candidates))
 
+    def estimate(self, candidate: Candidate) -> LatencyEstimate | None:
+        """The prediction for one candidate; None while too little was measured."""
+        seen = self.predict([candidate])
+        if seen is None:
+            return None
+        return LatencyEstimate(
+            latency_ms=float(seen.latency_ms[0]), lower_ms=float(seen.lower_ms[0]), upper_ms=float(seen.upper_ms[0]),
+            source="predicted",
+        )  # fmt: skip
+
+    def probability_within(self, candidate: Candidate, maximum_ms: float) -> float | None:
+        """That a candidate takes at most so long; None while too little was measured."""
+        calibration = self._refitted()
+        if calibration is None:
+            return None
+        return float(calibration.model.probability_within(self._encoder.encode([candidate]), maximum_ms)[0])
+
     def _refitted(self) -> Calibration | None:
         known = {candidate.candidate_id: (candidate, latency) for candidate, latency in self._calibrated}
-        for candidate, latency in measured_samples(self._ledger.records(), self._phase):
+        for candidate, latency in measured_samples(self._ledger.records(), self.phase):
             known.setdefault(candidate.candidate_id, (candidate, latency))
         if len(known) < LEAST_MEASURED:
             return None
         if len(known) != self._fitted_to:
             try:
                 self._calibration = Calibration.fit(
-                    fingerprint=self._fingerprint, phase=self._phase, encoder=self._encoder,
+                    fingerprint=self._fingerprint, phase=self.phase, encoder=self._encoder,
                     samples=tuple(known.values()),
                 )  # fmt: skip
             except CostModelError:  # a candidate of another space version: nothing is ruled out on its account
@@ -117,12 +119,53 @@ class Screener:
         return self._calibration
 
 
-def latency_budget(budgets: Iterable[Budget], phase: str) -> float | None:
-    """The latency that a phase may have, in ms; None without such a budget."""
-    for budget in budgets:
-        if budget.metric == "latency_ms" and budget.phase == phase:
-            return budget.maximum
-    return None
+class Screener:
+    """Judges candidates by the models of all timed phases."""
+
+    def __init__(self, models: Sequence[PhaseModel], *, seed: int, ledger: Ledger) -> None:
+        """`models`: one a timed phase, that of the primary phase first."""
+        self.models = {model.phase: model for model in models}
+        self._seed = seed
+        self._ledger = ledger
+
+    def judge(self, trial: int, candidate: Candidate, budgets: tuple[Budget, ...]) -> Screened:
+        """Whether a candidate is worth compiling: not when any one budgeted phase is surely over.
+
+        An audit is noted in the ledger before it is made.
+        """
+        estimates = {
+            phase: estimate
+            for phase, model in self.models.items()
+            if (estimate := model.estimate(candidate)) is not None
+        }
+        held = []
+        for phase, estimate in estimates.items():
+            maximum_ms = latency_budget(budgets, phase)
+            if maximum_ms is not None:
+                probability = self.models[phase].probability_within(candidate, maximum_ms)
+                assert probability is not None, "there is an estimate, so there is a model"
+                is_over = probability < RULED_OUT_BELOW and estimate.lower_ms > maximum_ms
+                held.append((not is_over, probability, phase, maximum_ms))
+        if not held:
+            return UNKNOWN
+        # Those surely over come first. Of equals the earlier phase: it is named as the reason.
+        is_passed, probability, phase, maximum_ms = min(held, key=lambda row: row[:2])
+        answer: Literal["pass", "ruled_out", "audited"] = "pass"
+        if not is_passed:
+            answer = "audited" if is_audited(self._seed, trial) else "ruled_out"
+        if answer == "audited":
+            self._note_audit(trial, phase, estimates[phase], probability)
+        return Screened(
+            answer=answer, estimates=tuple(estimates.items()), phase=phase, probability=probability,
+            maximum_ms=maximum_ms,
+        )  # fmt: skip
+
+    def _note_audit(self, trial: int, phase: str, estimate: LatencyEstimate, probability: float) -> None:
+        if all(event.detail["trial"] != trial for event in self._ledger.events(AUDIT_EVENT)):
+            detail = {
+                "trial": trial, "phase": phase, "predicted_ms": estimate.latency_ms, "probability": probability,
+            }  # fmt: skip
+            self._ledger.add_event(AUDIT_EVENT, detail)
 
 
 def is_audited(seed: int, trial: int) -> bool:

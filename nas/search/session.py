@@ -7,13 +7,14 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from nas.budget import Budget, resolve_budgets
+from nas.budget import Budget
 from nas.config import StudyConfig
 from nas.ledger import Ledger, LedgerError
+from nas.phases import phase_names, study_budgets, timed_phases
 from nas.report.summary import StudySummary
 from nas.report.write import write_report
 from nas.search.audit_run import AuditPlan, run_audit
@@ -30,6 +31,7 @@ from nas.search.gate_results import collect_gates, failed_trials
 from nas.search.importance import explained
 from nas.search.loop import ENQUEUED_REFERENCES, run_search, settle_budgets
 from nas.search.patience import PatientLedger
+from nas.search.plain_looks import look_at_other_phases
 from nas.search.progress import Watcher
 from nas.search.screener import open_screener
 from nas.search.screening import screening_report
@@ -46,6 +48,7 @@ from nas.search.study import (
 )
 from nas.search.winners import keep_winners
 from nas.search.workbench import LocalWorkbench
+from nas.search.zoo import measure_zoo, zoo_of, zoo_seconds
 from nas.training.audit import audit_splits
 from nas.training.data.sources import load_task, require_kind
 from profilers.device import DeviceSpec
@@ -56,7 +59,7 @@ SCRATCH_PREFIX = ".finalists-"
 """Of the folder in the results folder where winners are exported to before they are kept."""
 
 
-MakeBench = Callable[[StudyConfig, Path, Ledger, str, Watcher], LocalWorkbench]
+MakeBench = Callable[[StudyConfig, Path, Ledger, tuple[str, ...], Watcher], LocalWorkbench]
 """What makes the tools of a study; `LocalWorkbench` does, and stand-ins with its methods."""
 
 
@@ -98,12 +101,12 @@ def run_study(
         require_kind(config.task, kind, config.search.space)
     task = load_task(config.task)
     space = make_space(config.search.space, task.input, task.head)
-    phase = _first_phase(space)
-    resolve_budgets(config.search.parsed_budgets, (phase,))
+    phases = phase_names(space)
+    timed = timed_phases(phases, study_budgets(config.search.parsed_budgets, space))
     with open_folder(config, fresh=fresh) as folder, open_ledger(config) as ledger:
         if isinstance(ledger, PatientLedger):
             ledger.on_wait = watcher.note
-        bench = (make_bench or LocalWorkbench)(config, folder, ledger, phase, watcher)
+        bench = (make_bench or LocalWorkbench)(config, folder, ledger, timed, watcher)
         try:
             _claim_device(ledger, bench.device, folder)
             findings = audit_splits(task)
@@ -115,7 +118,7 @@ def run_study(
             bench.budgets, note = settle_budgets(config, space, ledger, bench, watcher)
             if config.search.screen:
                 bench.screener = open_screener(
-                    space, phase, bench.device.fingerprint, seed=config.search.seed, ledger=ledger, watcher=watcher
+                    space, timed, bench.device.fingerprint, seed=config.search.seed, ledger=ledger, watcher=watcher
                 )
             with open_optuna_study(config, task.direction) as study:
                 ended_because = run_search(config, space, study, ledger, bench, watcher)
@@ -129,6 +132,10 @@ def run_study(
                 Path(scratch).chmod(0o755)
                 eligible, ruled_out = without_bad_slices(ledger.records(), config.search.min_slice, task.direction)
                 settled = settle_front(eligible, task.direction, bench, ledger, Path(scratch), watcher)
+                settled = replace(
+                    settled,
+                    finalists=look_at_other_phases(settled.finalists, phases, bench, ledger, Path(scratch), watcher),
+                )
                 seed_scores = train_other_seeds(
                     settled.finalists, config.search.finalist_seeds, config.training, config.search.seed, bench, ledger,
                     watcher,
@@ -140,6 +147,8 @@ def run_study(
                 run_audit(
                     audit, ledger.records(), task.direction, config.training, config.search.seed, bench, ledger, watcher
                 )
+            if config.search.zoo:
+                measure_zoo(space, bench, ledger, watcher)
             if accept_failures is not None:
                 ledger.add_event("failures_accepted", {"reason": accept_failures, "trials": failed_trials(ledger)})
             _note_run(ledger, bench, time.monotonic() - started)
@@ -153,13 +162,14 @@ def run_study(
                 out=folder,
                 config=config,
                 device=bench.device,
-                phase=phase,
+                phase=phases[0],
                 budgets=bench.budgets,
                 budget_note=note,
                 score_metric=task.metric,
                 score_direction=task.direction,
                 records=ledger.records(),
                 references=references,
+                zoo=zoo_of(space, timed, ledger),
                 front=members,
                 dropped=(*settled.dropped, *ruled_out),
                 infeasible=() if members else least_violating(ledger.records(), bench.budgets),
@@ -209,22 +219,18 @@ def _note_run(ledger: Ledger, bench: LocalWorkbench, seconds: float) -> None:
 
 
 def _seconds_outside_trials(ledger: Ledger) -> tuple[tuple[str, float], ...]:
-    return tuple(
+    reference = (
         (stage, seconds)
         for event in ledger.events("default_budget")
         for stage, seconds in event.detail.get("seconds", ())
     )
+    return (*reference, *zoo_seconds(ledger))
 
 
 def _remove_scratch(folder: Path) -> None:
     """What a run left that was killed while it measured winners."""
     for left in folder.glob(f"{SCRATCH_PREFIX}*"):
         shutil.rmtree(left)
-
-
-def _first_phase(space: SearchSpace) -> str:
-    _, choices = next(iter(space.references().items()))
-    return space.phases(replay(space, choices))[0].name
 
 
 def _claim_device(ledger: Ledger, device: DeviceSpec, folder: Path) -> None:

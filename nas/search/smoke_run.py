@@ -9,12 +9,13 @@ from nas.errors import NasError
 from nas.gates.result import GateResult
 from nas.gates.smoke import SmokeFault, rehearsal_fault, smoke_gate
 from nas.ledger import Ledger
-from nas.search.pipeline import Proposal, Stopped, Workbench, compile_candidate, measure_latency
+from nas.phases import reference_of
+from nas.search.pipeline import Proposal, Stopped, Workbench, measure_phases
 from nas.search.progress import Watcher
 from nas.training.result import Rehearsal, TrainFailure
 from nas.trial import Outcome
 from search_spaces.candidate import Candidate
-from search_spaces.space import SearchSpace, replay
+from search_spaces.space import SearchSpace
 
 EVENT = "smoke"
 _CAUSES = {
@@ -37,7 +38,7 @@ class SmokeBench(Workbench, Protocol):
 
 
 def run_smoke(space: SearchSpace, bench: SmokeBench, ledger: Ledger, watcher: Watcher) -> None:
-    """Takes the space's reference through every stage in small; a study that passed is not asked again.
+    """Takes the space's reference through every stage and timed phase in small; a study that passed is not asked again.
 
     Training first: it takes seconds, while compiling may first have kernels to tune. What is compiled
     and measured here is in the caches when the search comes to the reference.
@@ -49,8 +50,7 @@ def run_smoke(space: SearchSpace, bench: SmokeBench, ledger: Ledger, watcher: Wa
         return
     started = time.monotonic()
     watcher.stage("smoke")
-    name, choices = next(iter(space.references().items()))
-    candidate = replay(space, choices)
+    name, candidate = reference_of(space)
     seen = bench.rehearse(candidate)
     fault = rehearsal_fault(seen) or _stage_fault(Proposal(trial=0, candidate=candidate), bench)
     result = smoke_gate(fault, seen if isinstance(seen, Rehearsal) else None, time.monotonic() - started)
@@ -63,8 +63,7 @@ def run_smoke(space: SearchSpace, bench: SmokeBench, ledger: Ledger, watcher: Wa
 
 
 def _stage_fault(proposal: Proposal, bench: Workbench) -> SmokeFault | None:
-    runnable = compile_candidate(proposal, bench)
-    measured = runnable if isinstance(runnable, Stopped) else measure_latency(runnable, bench)
+    measured = measure_phases(proposal, bench)
     if not isinstance(measured, Stopped):
         return None
     stage, cause = _CAUSES[measured.outcome]

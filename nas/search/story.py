@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from nas.budget import Budget
 from nas.errors import NasError
@@ -59,10 +60,10 @@ def find_record(records: Sequence[TrialRecord], wanted: str) -> TrialRecord:
     raise StoryError(f"candidate {wanted!r}: {many}; give a trial number, or an id of trials.csv")
 
 
-def tell_story(record: TrialRecord, ledger: Ledger, budgets: tuple[Budget, ...], phase: str) -> tuple[Chapter, ...]:
+def tell_story(record: TrialRecord, ledger: Ledger, budgets: tuple[Budget, ...]) -> tuple[Chapter, ...]:
     """Every stage of the flow, whether this candidate got there or not."""
     source = record.trial if record.duplicate_of is None else record.duplicate_of
-    return tuple(_chapters(record, source, ledger, budgets, phase))
+    return tuple(_chapters(record, source, ledger, budgets))
 
 
 _STOPS = {
@@ -74,9 +75,7 @@ _ORDER = ("propose", "screen", "compile", "parity", "measure", "budget", "train"
           "audit")  # fmt: skip
 
 
-def _chapters(
-    record: TrialRecord, source: int, ledger: Ledger, budgets: tuple[Budget, ...], phase: str
-) -> Iterator[Chapter]:
+def _chapters(record: TrialRecord, source: int, ledger: Ledger, budgets: tuple[Budget, ...]) -> Iterator[Chapter]:
     stop = _STOPS.get(record.outcome)
     seconds = dict(record.seconds)
 
@@ -92,13 +91,13 @@ def _chapters(
     again = () if record.duplicate_of is None else (f"the same network as trial {source}, whose result this is",)
     yield chapter("propose", f"trial {record.trial}, candidate {record.candidate.candidate_id}", *again)
     audited = [event.detail for event in ledger.events(AUDIT_EVENT) if event.detail["trial"] == source]
-    yield chapter("screen", *(f"predicted {each['predicted_ms']:.3g} ms and ruled out, measured as a check"
-                              for each in audited))  # fmt: skip
+    yield chapter("screen", *(f"{_phase_of(each)}predicted {each['predicted_ms']:.3g} ms and ruled out, measured as a"
+                              " check" for each in audited))  # fmt: skip
     cost = record.cost
     yield chapter("compile", *_compiled(record), spent="compile")
     yield chapter("parity", *([] if cost is None or cost.parity_max_abs is None else
                               [f"largest difference to torch {cost.parity_max_abs:.2g}"]))  # fmt: skip
-    yield chapter("measure", *_measured(record, phase), spent="profile")
+    yield chapter("measure", *_measured(record), spent="profile")
     fits = [] if cost is None or stop == "screen" or budget_verdict(budgets, cost) != "meets" else [
         f"within {', '.join(str(budget) for budget in budgets)}"]  # fmt: skip
     misses = [explain_miss(budgets, cost)] if cost is not None and stop == "budget" else []
@@ -119,7 +118,7 @@ def _late_chapters(record: TrialRecord, source: int, ledger: Ledger, test: Stage
         if event.detail["trial"] == source:
             seen = event.detail["measurement"]
             line = f"{seen['latency_ms']:.3g} ms ({seen['lower_ms']:.3g} to {seen['upper_ms']:.3g})"
-            lines = (f"{event.at}: measured again with trained weights, {line}",)
+            lines = (f"{event.at}: measured again with trained weights, {_phase_of(event.detail)}{line}",)
             yield Chapter(stage="winner", verdict="passed", evidence=lines)
     if test is not None:
         opened = [event.at for event in ledger.events("test_opened") if event.detail["trial"] == source]
@@ -147,12 +146,16 @@ def _compiled(record: TrialRecord) -> list[str]:
     return [f"{cost.runtime}, {cost.tuned_coverage:.1%} of the work in tuned kernels ({enough})"]
 
 
-def _measured(record: TrialRecord, phase: str) -> list[str]:
-    estimate = None if record.cost is None else record.cost.latency(phase)
-    if estimate is None:
-        return []
-    interval = f"{estimate.lower_ms:.3g} to {estimate.upper_ms:.3g}"
-    return [f"{phase} {estimate.latency_ms:.3g} ms ({interval}), {estimate.source}"]
+def _measured(record: TrialRecord) -> list[str]:
+    return [
+        f"{phase} {seen.latency_ms:.3g} ms ({seen.lower_ms:.3g} to {seen.upper_ms:.3g}), {seen.source}"
+        for phase, seen in (() if record.cost is None else record.cost.latencies)
+    ]
+
+
+def _phase_of(detail: Mapping[str, Any]) -> str:
+    """The phase that an event is of, with a space behind it; nothing where the event does not say."""
+    return f"{detail['phase']} " if "phase" in detail else ""
 
 
 def _curve(payload: object) -> list[str]:

@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from nas.budget import Budget
+from nas.budget import Budget, latency_budget
 from nas.compile.tvm import Compiled, CompileFailure
 from nas.ledger import Ledger
-from nas.search.pipeline import Proposal, TrainedWeights
+from nas.search.pipeline import Proposal
 from nas.search.screening import UNKNOWN, Screened, Screener
+from nas.search.trained_weights import TrainedWeights
 from nas.search.workbench import remembered
 from nas.training.recipe import Recipe
 from nas.training.result import EpochRecord, Rehearsal, ScoringProbe, Shuffled, TrainFailure, TrainResult
@@ -63,10 +64,14 @@ class Script:
     Attributes:
         compile_failure: reason why it does not compile; None when it does.
         look: what the search measures.
-        second_looks: what measuring it as a winner sees, one look after the other, the last one
+        looks: (phase, look) of phases that look otherwise.
+        failing_phase: the one phase that `compile_failure` and `onnx_failure` are of; None means every phase.
+        second_looks: what measuring it as a winner sees in any phase, one look after the other, the last one
             again and again; empty means the same as the search.
+        second_looks_of: (phase, looks) of phases whose second looks are otherwise.
         spread: relative half-width of the blocks about the latency.
-        tuned_coverage, model_bytes, peak_memory_bytes: of its artifact.
+        tuned_coverage, model_bytes, peak_memory_bytes: of its artifacts.
+        tuned_coverages: (phase, coverage) of phases that are tuned otherwise.
         num_right: right answers on val, of `NUM_EXAMPLES`; one less on test.
         num_right_long: after long training; None for five more.
         train_failure: why there is no score; None when there is one.
@@ -75,15 +80,31 @@ class Script:
 
     compile_failure: str | None = None
     look: Look = 1.0
+    looks: tuple[tuple[str, Look], ...] = ()
+    failing_phase: str | None = None
     second_looks: tuple[Look, ...] = ()
+    second_looks_of: tuple[tuple[str, tuple[Look, ...]], ...] = ()
     spread: float = 0.01
     tuned_coverage: float = 1.0
+    tuned_coverages: tuple[tuple[str, float], ...] = ()
     model_bytes: int = 1 << 20
     peak_memory_bytes: int = 1 << 25
     num_right: int = 300
     num_right_long: int | None = None
     train_failure: TrainFailure | None = None
     onnx_failure: str | None = None
+
+    def look_of(self, phase: str) -> Look:
+        """What the search measures in a phase."""
+        return dict(self.looks).get(phase, self.look)
+
+    def second_looks_at(self, phase: str) -> tuple[Look, ...]:
+        """What measuring it as a winner sees in a phase, at least one."""
+        return dict(self.second_looks_of).get(phase, self.second_looks) or (self.look_of(phase),)
+
+    def fails_in(self, phase: str) -> bool:
+        """Whether the scripted failures are of this phase."""
+        return self.failing_phase in (None, phase)
 
 
 def plausible(candidate: Candidate) -> Script:
@@ -101,25 +122,28 @@ class FakeWorkbench:
         folder: where artifacts and weights are written; they are small but real files.
         ledger: what `remember` asks; None remembers nothing.
         script: what becomes of a candidate.
+        phases: to compile and time, the primary one first.
         on_call: called with (stage, candidate id) before a stage does anything; raise there to
             simulate a crash or a kill at that stage.
         calls: (stage, candidate id) of everything it was asked to do.
+        phase_calls: (stage, phase) of what was asked of one phase.
     """
 
     folder: Path
     ledger: Ledger | None = None
     script: Callable[[Candidate], Script] = plausible
-    phase: str = "infer"
+    phases: tuple[str, ...] = ("infer",)
     budgets: tuple[Budget, ...] = ()
     device: DeviceSpec = FAKE_DEVICE
     on_call: Callable[[str, str], None] = lambda stage, candidate_id: None
     calls: list[tuple[str, str]] = field(default_factory=list)
+    phase_calls: list[tuple[str, str]] = field(default_factory=list)
     num_kernels: int = 0
     num_known_kernels: int = 0
     is_closed: bool = False
     screener: Screener | None = None
     _scripts: dict[str, Script] = field(default_factory=dict)
-    _num_looks: dict[str, int] = field(default_factory=dict)
+    _num_looks: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def num_calls(self, stage: str, candidate_id: str | None = None) -> int:
         """How often a stage was run, in all or for one candidate."""
@@ -129,36 +153,35 @@ class FakeWorkbench:
         """As the real bench does; costs nothing and is no call."""
         return UNKNOWN if self.screener is None else self.screener.judge(trial, candidate, self.budgets)
 
-    def compile(self, candidate: Candidate, weights: Path | None = None) -> Compiled | CompileFailure:
+    def compile(self, candidate: Candidate, phase: str, weights: Path | None = None) -> Compiled | CompileFailure:
         """An artifact with one file, or the scripted failure."""
-        script = self._called("compile" if weights is None else "compile winner", candidate)
+        script = self._called("compile" if weights is None else "compile winner", candidate, phase)
         self.num_kernels, self.num_known_kernels = self.num_kernels + 4, self.num_known_kernels + 3
-        if script.compile_failure is not None:
+        if script.compile_failure is not None and script.fails_in(phase):
             return CompileFailure(reason=script.compile_failure, tune_s=TUNE_S, compile_s=COMPILE_S)
         name = "random" if weights is None else hash_file(weights)[:8]
-        artifact = self._artifact(
-            candidate, "tvm", self.folder / "artifacts" / f"{candidate.candidate_id}-{name}", script
-        )
+        folder = self.folder / "artifacts" / f"{candidate.candidate_id}-{phase}-{name}"
+        artifact = self._artifact(candidate, phase, "tvm", folder, script)
         return Compiled(artifact=artifact, num_kernels=4, num_known=3, tune_s=TUNE_S, compile_s=COMPILE_S)
 
     def measure(self, artifact: Artifact) -> tuple[Measurement | ProfileFailure, BudgetVerdict]:
-        """What the script's `look` says."""
+        """What the script's `look` says of the artifact's phase."""
         script = self._scripts[artifact.candidate_id]
-        self._note("measure", artifact.candidate_id)
-        seen = self._measured(script.look, artifact, script)
+        self._note("measure", artifact.candidate_id, artifact.phase)
+        seen = self._measured(script.look_of(artifact.phase), artifact, script)
         if isinstance(seen, ProfileFailure):
             return seen, "undecided"
-        maximum = next((each.maximum for each in self.budgets if each.metric == "latency_ms"), float("inf"))
+        maximum = latency_budget(self.budgets, artifact.phase) or float("inf")
         return seen, verdict(seen.lower_ms, seen.upper_ms, maximum)
 
     def measure_finalist(self, artifacts: list[Artifact]) -> list[Measurement | ProfileFailure]:
-        """The script's next second look; ONNX Runtime takes half as long again."""
-        candidate_id = artifacts[0].candidate_id
+        """The script's next second look at a phase; ONNX Runtime takes half as long again."""
+        candidate_id, phase = artifacts[0].candidate_id, artifacts[0].phase
         script = self._scripts[candidate_id]
-        self._note("measure winner", candidate_id)
-        looks = script.second_looks or (script.look,)
-        number = self._num_looks.get(candidate_id, 0)
-        self._num_looks[candidate_id] = number + 1
+        self._note("measure winner", candidate_id, phase)
+        looks = script.second_looks_at(phase)
+        number = self._num_looks.get((candidate_id, phase), 0)
+        self._num_looks[candidate_id, phase] = number + 1
         look = looks[min(number, len(looks) - 1)]
         other = look * 1.5 if isinstance(look, float) else look
         return [
@@ -216,12 +239,12 @@ class FakeWorkbench:
             return TrainFailure(kind="storage", reason=f"{weights}: another SHA-256")
         return made_up_score(script.num_right - 1, "test")
 
-    def export_onnx(self, candidate: Candidate, weights: Path, folder: Path) -> Artifact | CompileFailure:
+    def export_onnx(self, candidate: Candidate, phase: str, weights: Path, folder: Path) -> Artifact | CompileFailure:
         """An artifact for ONNX Runtime with one file, or the scripted failure."""
-        script = self._called("export", candidate)
-        if script.onnx_failure is not None:
+        script = self._called("export", candidate, phase)
+        if script.onnx_failure is not None and script.fails_in(phase):
             return CompileFailure(reason=script.onnx_failure, tune_s=0.0, compile_s=COMPILE_S)
-        return self._artifact(candidate, "onnxruntime", folder, script)
+        return self._artifact(candidate, phase, "onnxruntime", folder, script)
 
     def remember(
         self, trial: int, stage: str, work: Callable[[], tuple[Mapping[str, Any] | None, float]]
@@ -237,23 +260,26 @@ class FakeWorkbench:
         """Remembers that it was closed."""
         self.is_closed = True
 
-    def _called(self, stage: str, candidate: Candidate) -> Script:
-        self._note(stage, candidate.candidate_id)
+    def _called(self, stage: str, candidate: Candidate, phase: str | None = None) -> Script:
+        self._note(stage, candidate.candidate_id, phase)
         self._scripts[candidate.candidate_id] = self.script(candidate)
         return self._scripts[candidate.candidate_id]
 
-    def _note(self, stage: str, candidate_id: str) -> None:
+    def _note(self, stage: str, candidate_id: str, phase: str | None = None) -> None:
         self.calls.append((stage, candidate_id))
+        if phase is not None:
+            self.phase_calls.append((stage, phase))
         self.on_call(stage, candidate_id)
 
-    def _artifact(self, candidate: Candidate, runtime: str, folder: Path, script: Script) -> Artifact:
+    def _artifact(self, candidate: Candidate, phase: str, runtime: str, folder: Path, script: Script) -> Artifact:
         folder.mkdir(parents=True, exist_ok=True)
         name = "model.onnx" if runtime == "onnxruntime" else "library.so"
-        (folder / name).write_text(f"{runtime} code of {candidate.candidate_id}")
+        (folder / name).write_text(f"{runtime} code of {candidate.candidate_id}, {phase}")
+        coverage = dict(script.tuned_coverages).get(phase, script.tuned_coverage)
         artifact = Artifact(
             folder=folder,
             candidate_id=candidate.candidate_id,
-            phase=self.phase,
+            phase=phase,
             runtime=runtime,
             target="any" if runtime == "onnxruntime" else self.device.target,
             precision="float32",
@@ -261,7 +287,7 @@ class FakeWorkbench:
             inputs=(TensorSpec(name="image", shape=(1, 1, 8, 8)),),
             outputs=(TensorSpec(name="logits", shape=(1, 10)),),
             files=((name, hash_file(folder / name)),),
-            tuned_coverage=None if runtime == "onnxruntime" else script.tuned_coverage,
+            tuned_coverage=None if runtime == "onnxruntime" else coverage,
             model_bytes=script.model_bytes,
         )
         artifact.save()

@@ -1,4 +1,4 @@
-"""Remembers in the ledger what winners measured, so that a finished study is not measured anew."""
+"""Remembers in the ledger what winners measured, phase by phase, so that a finished study is not measured anew."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from profilers.errors import ProfileFailure
 from profilers.measurement import Measurement
 
 _EVENT = "winner_measured"
+_PLAIN_EVENT = "winner_plain_look"
 
 
 def remember_measurements(
@@ -17,7 +18,7 @@ def remember_measurements(
     measurement: Measurement,
     other: Measurement | ProfileFailure | None,
 ) -> None:
-    """Writes down a winner's second look, raw blocks included, once for each artifact.
+    """Writes down a winner's second look at one phase, raw blocks included, once for each artifact.
 
     Args:
         ledger: of the study, whose latencies are all of one device.
@@ -33,6 +34,7 @@ def remember_measurements(
         _EVENT,
         {
             "trial": trial,
+            "phase": artifact.phase,
             "artifact": artifact.digest,
             "measurement": measurement.to_json(),
             "onnxruntime": other.to_json() if is_usable and isinstance(other, Measurement) else None,
@@ -51,3 +53,24 @@ def remembered_measurements(
                 event.detail["onnxruntime"]
             )
     return None, None
+
+
+def remember_plain_look(ledger: Ledger, trial: int, artifact: Artifact, measurement: Measurement) -> None:
+    """Writes down a winner's one look at a phase that the study does not time."""
+    ledger.add_event(
+        _PLAIN_EVENT,
+        {
+            "trial": trial,
+            "phase": artifact.phase,
+            "artifact": artifact.digest,
+            "measurement": measurement.to_json(),
+        },
+    )
+
+
+def remembered_plain_look(ledger: Ledger, trial: int, artifact: Artifact) -> Measurement | None:
+    """What an earlier run saw of the same artifact; None where it saw nothing."""
+    for event in ledger.events(_PLAIN_EVENT):
+        if event.detail["trial"] == trial and event.detail["artifact"] == artifact.digest:
+            return Measurement.from_json(event.detail["measurement"])
+    return None

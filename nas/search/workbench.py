@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from nas.budget import Budget
+from nas.budget import Budget, latency_budget
 from nas.compile import workers
 from nas.compile.compile_worker import BuiltFiles, CompileRequest
 from nas.compile.onnx import MODEL_NAME, export_onnx
@@ -17,9 +17,10 @@ from nas.compile.workers import WorkerFailure, WorkerPool
 from nas.config import StudyConfig
 from nas.gates.parity import RELATIVE_TOLERANCE
 from nas.ledger import Ledger
-from nas.search.pipeline import Proposal, TrainedWeights
+from nas.search.pipeline import Proposal
 from nas.search.progress import Watcher
 from nas.search.screening import UNKNOWN, Screened, Screener
+from nas.search.trained_weights import TrainedWeights
 from nas.training.job import controls_job, read_progress, rehearse_job, score_test_job, train_job
 from nas.training.recipe import Recipe
 from nas.training.result import Rehearsal, Shuffled, TrainFailure, TrainResult
@@ -45,8 +46,11 @@ REJECTED_PAUSES_S = (5.0, 20.0, 60.0)
 class LocalWorkbench:
     """Compiles, measures and trains on this machine. Processes start when first needed."""
 
-    def __init__(self, config: StudyConfig, folder: Path, ledger: Ledger, phase: str, watcher: Watcher) -> None:
-        self.phase = phase
+    def __init__(
+        self, config: StudyConfig, folder: Path, ledger: Ledger, phases: tuple[str, ...], watcher: Watcher
+    ) -> None:
+        """`phases`: to compile and time, the primary one first."""
+        self.phases = phases
         self.budgets: tuple[Budget, ...] = ()
         self.screener: Screener | None = None
         self._config = config
@@ -76,10 +80,10 @@ class LocalWorkbench:
         """What the cost model says; nothing without a screener."""
         return UNKNOWN if self.screener is None else self.screener.judge(trial, candidate, self.budgets)
 
-    def compile(self, candidate: Candidate, weights: Path | None = None) -> Compiled | CompileFailure:
-        """Compiles with random weights, or with those of a checkpoint."""
+    def compile(self, candidate: Candidate, phase: str, weights: Path | None = None) -> Compiled | CompileFailure:
+        """Compiles one phase with random weights, or with those of a checkpoint."""
         compiled = self._compiler.compile(
-            candidate, self.phase, weights=weights, seed=self._config.search.seed, on_progress=self._watcher.stage
+            candidate, phase, weights=weights, seed=self._config.search.seed, on_progress=self._watcher.stage
         )
         if isinstance(compiled, Compiled):
             self.num_kernels += compiled.num_kernels
@@ -87,12 +91,12 @@ class LocalWorkbench:
         return compiled
 
     def measure(self, artifact: Artifact) -> tuple[Measurement | ProfileFailure, BudgetVerdict]:
-        """Looks at most three times while the latency budget leaves it open.
+        """Looks at most three times while the latency budget of the artifact's phase leaves it open.
 
         A run that the profiler rejected because the machine was disturbed says nothing about the
         candidate: it is made again after a pause, `REJECTED_PAUSES_S` long.
         """
-        maximum_ms = self._latency_budget()
+        maximum_ms = latency_budget(self.budgets, artifact.phase)
         answer: BudgetVerdict = "undecided"
         for attempt, pause_s in enumerate((*REJECTED_PAUSES_S, None), start=1):
             self._watcher.stage("measure")
@@ -226,14 +230,14 @@ class LocalWorkbench:
         assert isinstance(result, HeldOutScore | TrainFailure)
         return result
 
-    def export_onnx(self, candidate: Candidate, weights: Path, folder: Path) -> Artifact | CompileFailure:
-        """The trained network as an ONNX artifact in `folder`, for ONNX Runtime."""
+    def export_onnx(self, candidate: Candidate, phase: str, weights: Path, folder: Path) -> Artifact | CompileFailure:
+        """A phase of the trained network as an ONNX artifact in `folder`, for ONNX Runtime."""
         self._watcher.stage("export")
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         request = CompileRequest(
             candidate_json=candidate.canonical_json(),
-            phase=self.phase,
+            phase=phase,
             weights=str(weights),
             seed=self._config.search.seed,
             target="any",
@@ -246,7 +250,7 @@ class LocalWorkbench:
         artifact = Artifact(
             folder=folder,
             candidate_id=candidate.candidate_id,
-            phase=self.phase,
+            phase=phase,
             runtime="onnxruntime",
             target="any",
             precision="float32",
@@ -274,12 +278,6 @@ class LocalWorkbench:
         """Ends every process."""
         self._compiler.close()
         self._trainers.close()
-
-    def _latency_budget(self) -> float | None:
-        for budget in self.budgets:
-            if budget.metric == "latency_ms" and budget.phase == self.phase:
-                return budget.maximum
-        return None
 
 
 def remembered(

@@ -35,15 +35,17 @@ class CandidateEncoder:
         space, space_version: whose candidates it takes.
         ends: input and head of its candidates, as JSON: a model of small images says nothing of large ones.
         typical: what a typical candidate has of each term; terms are given in multiples of it.
+        phase: whose layers are encoded; None means the first phase of the candidates' space.
     """
 
     space: str
     space_version: int
     ends: str
     typical: tuple[float, ...]
+    phase: str | None = None
 
     @classmethod
-    def from_candidates(cls, candidates: Sequence[Candidate]) -> CandidateEncoder:
+    def from_candidates(cls, candidates: Sequence[Candidate], phase: str | None = None) -> CandidateEncoder:
         """An encoder for which the mean of `candidates` is typical.
 
         Raises:
@@ -53,8 +55,9 @@ class CandidateEncoder:
         if len(spaces) != 1:
             raise CostModelError(f"candidates of {len(spaces)} spaces or tasks; an encoder takes those of one")
         space, version, ends = spaces[0]
-        mean = np.mean([_amounts(candidate) for candidate in candidates], axis=0)
-        return cls(space=space, space_version=version, ends=ends, typical=tuple(float(each) for each in mean))
+        mean = np.mean([_amounts(candidate, phase) for candidate in candidates], axis=0)
+        typical = tuple(float(each) for each in mean)
+        return cls(space=space, space_version=version, ends=ends, typical=typical, phase=phase)
 
     def encode(self, candidates: Sequence[Candidate]) -> Encoded:
         """The candidates as terms.
@@ -69,7 +72,8 @@ class CandidateEncoder:
                     f"candidate {candidate.candidate_id} is of {_origin(candidate)}; allowed: {allowed};"
                     " run `nas calibrate`"
                 )
-        amounts = np.array([_amounts(candidate) for candidate in candidates]).reshape(len(candidates), len(_TERMS))
+        rows = [_amounts(candidate, self.phase) for candidate in candidates]
+        amounts = np.array(rows).reshape(len(candidates), len(_TERMS))
         typical = np.array(self.typical)
         values = amounts / np.where(typical > 0, typical, 1.0)
         return Encoded(
@@ -89,9 +93,9 @@ def _origin(candidate: Candidate) -> tuple[str, int, str]:
     return candidate.space, candidate.space_version, ends_of(candidate)
 
 
-def _amounts(candidate: Candidate) -> np.ndarray:
-    """How much of each term a candidate has, in natural units."""
-    layers = layers_of(candidate)
+def _amounts(candidate: Candidate, phase: str | None) -> np.ndarray:
+    """How much of each term a candidate has in a phase, in natural units."""
+    layers = layers_of(candidate, phase)
     calls = dict.fromkeys(KINDS, 0.0)
     work = dict.fromkeys(KINDS, 0.0)
     for layer in layers:

@@ -46,8 +46,10 @@ class Calibration:
         """Fits a model to the samples.
 
         Raises:
-            CostModelError: too few samples, or a latency that is none.
+            CostModelError: too few samples, a latency that is none, or an encoder of another phase.
         """
+        if encoder.phase not in (None, phase):
+            raise CostModelError(f"the encoder is of phase {encoder.phase!r}, the latencies are of {phase!r}")
         encoded = encoder.encode([candidate for candidate, _ in samples])
         model = CostModel.fit(encoded, np.array([latency for _, latency in samples]))
         return cls(fingerprint=fingerprint, phase=phase, encoder=encoder, samples=samples, model=model)
@@ -84,7 +86,7 @@ class Calibration:
             raise ValueError(f"format {data['format']!r}, this version reads {_FORMAT}")
         encoder = CandidateEncoder(
             space=str(data["space"]), space_version=int(data["space_version"]), ends=str(data["ends"]),
-            typical=tuple(float(each) for each in data["typical"]),
+            typical=tuple(float(each) for each in data["typical"]), phase=str(data["phase"]),
         )  # fmt: skip
         return cls(
             fingerprint=str(data["fingerprint"]),

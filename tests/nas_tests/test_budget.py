@@ -21,6 +21,7 @@ from nas.budget import Budget, BudgetError, Metric, contradictions, parse_budget
         ("params=200000", "num_params", None, 200_000),
         ("model=1MB", "model_bytes", None, 1_000_000),
         ("memory=64MiB", "peak_memory_bytes", None, 64 * 2**20),
+        ("state=64KiB", "state_bytes", None, 64 * 2**10),
     ],
 )
 def test_a_budget_is_read_in_its_base_unit(text: str, metric: Metric, phase: str | None, maximum: float) -> None:

@@ -53,9 +53,9 @@ class FakeMachine:
     device: DeviceSpec = FAKE_DEVICE
     benches: list[FakeWorkbench] = field(default_factory=list)
 
-    def bench(self, config: Any, folder: Path, ledger: Any, phase: str, watcher: Any) -> FakeWorkbench:
+    def bench(self, config: Any, folder: Path, ledger: Any, phases: tuple[str, ...], watcher: Any) -> FakeWorkbench:
         bench = FakeWorkbench(
-            folder=folder, ledger=ledger, phase=phase, script=self.script, on_call=self.on_call, device=self.device
+            folder=folder, ledger=ledger, phases=phases, script=self.script, on_call=self.on_call, device=self.device
         )
         self.benches.append(bench)
         return bench

@@ -17,6 +17,7 @@ from profilers.device import local_device
 from search_spaces.candidate import BlockSpec, Value
 from search_spaces.conv_attention import ConvAttentionSpace, StageOptions
 from search_spaces.layers import layers_of
+from tests.nas_tests.search.small_studies import DECODE, PHASED, PREFILL, SHORT
 
 IMAGE, HEAD = BlockSpec.of("image", channels=1, height=8, width=8), BlockSpec.of("classifier", classes=10)
 
@@ -193,3 +194,15 @@ def survey_cover() -> Sequence[Any]:
     from nas.compile.space_kernels import survey
 
     return survey(OneStage(IMAGE, HEAD)).cover
+
+
+def test_one_phase_is_tuned_alone_and_all_of_them_without_a_name(
+    compiler: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[str] = []
+    plan = compiler.plan
+    monkeypatch.setattr(compiler, "plan", lambda candidate, phase: planned.append(phase) or plan(candidate, phase))
+    tune_space(PHASED, compiler, phases=(PREFILL,))
+    assert set(planned) == {PREFILL}
+    tune_space(PHASED, compiler)
+    assert set(planned) == {DECODE, PREFILL, SHORT}

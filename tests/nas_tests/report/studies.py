@@ -13,10 +13,10 @@ from nas.budget import parse_budget, resolve_budgets
 from nas.config import StudyConfig, load_config
 from nas.front import non_dominated
 from nas.gates.result import GateResult
-from nas.report.summary import DroppedWinner, FrontMember, StudySummary
-from nas.trial import Outcome, TrialRecord
+from nas.report.summary import DroppedWinner, FrontMember, PhaseLatency, StudySummary, ZooNetwork
+from nas.trial import CandidateCost, Outcome, TrialRecord
 from profilers.device import DeviceSpec
-from tests.nas_tests.trials import make_candidate, make_estimate, make_record, make_score
+from tests.nas_tests.trials import make_candidate, make_cost, make_estimate, make_record, make_score
 
 STARTED = datetime(2026, 3, 14, 9, 26, 53, tzinfo=UTC)
 KINDS = ("inverted_residual", "inverted_residual", "convnext", "convnext", "attention")
@@ -124,6 +124,49 @@ def make_summary(out: Path = Path("results/conv_attention-digits"), config: Stud
         started_at=STARTED,
         ended_at=STARTED + timedelta(seconds=530),
     )
+
+
+def make_phased_summary() -> StudySummary:
+    """A study with budgets on two phases and plain looks at two more, beside two networks of the zoo."""
+    summary = make_summary()
+    records = tuple(replace(record, cost=record.cost and _phased_cost(record.cost)) for record in summary.records)
+    by_trial = {record.trial: record for record in records}
+    front = tuple(
+        replace(
+            member,
+            record=by_trial[member.record.trial],
+            other_phases=(
+                PhaseLatency(
+                    phase="prefill@512", latency=make_estimate(member.latency.latency_ms * 16),
+                    onnxruntime=make_estimate(member.latency.latency_ms * 14), tuned_coverage=0.96,
+                ),
+                PhaseLatency(
+                    phase="decode@256", latency=make_estimate(member.latency.latency_ms * 0.8), is_plain_look=True
+                ),
+                PhaseLatency(
+                    phase="prefill@256", latency=make_estimate(member.latency.latency_ms * 7), is_plain_look=True
+                ),
+            ),
+        )
+        for member in summary.front
+    )  # fmt: skip
+    zoo = (
+        ZooNetwork(
+            name="attention_only", candidate_id="0123456789ab", cost=_phased_cost(make_cost(4.0)),
+            val_score=make_score(301),
+        ),
+        ZooNetwork(name="largest", candidate_id="ba9876543210", cost=None, failure="compile_failed: no memory"),
+    )  # fmt: skip
+    phases = ["decode@512", "prefill@512", "decode@256", "prefill@256"]
+    budgets = resolve_budgets([parse_budget("prefill@512=120ms"), parse_budget("5ms")], phases)
+    return replace(summary, phase="decode@512", budgets=budgets, records=records, front=front, zoo=zoo)
+
+
+def _phased_cost(cost: CandidateCost) -> CandidateCost:
+    ((_, seen),) = cost.latencies
+    is_predicted = seen.source == "predicted"
+    prefill = make_estimate(seen.latency_ms * 16, predicted=is_predicted)
+    return replace(cost, latencies=(("decode@512", seen), ("prefill@512", prefill)), state_bytes=1 << 16)
 
 
 def make_blocked_summary() -> StudySummary:

@@ -15,7 +15,12 @@ from nas.report.page import Element, element
 from nas.report.summary import StudySummary
 from nas.report.write import write_report
 from nas.trial import Outcome
-from tests.nas_tests.report.studies import make_blocked_summary, make_hostile_summary, make_summary
+from tests.nas_tests.report.studies import (
+    make_blocked_summary,
+    make_hostile_summary,
+    make_phased_summary,
+    make_summary,
+)
 
 PNG = b"\x89PNG not really"
 VOID = {"meta", "img"}
@@ -154,3 +159,30 @@ def test_the_whole_report_is_written_and_replaced(tmp_path: Path) -> None:
     assert path.read_text() != before
     assert {file.name for file in tmp_path.iterdir()} == {"trials.csv", "front.csv", "pareto.png", "report.html"}
     assert base64.b64encode((tmp_path / "pareto.png").read_bytes()).decode() in path.read_text()
+
+
+def test_several_phases_have_a_pair_of_columns_each_and_the_zoo_is_beside_the_front(tmp_path: Path) -> None:
+    summary = make_phased_summary()
+    text = Page(report_html(summary, PNG, PNG)).text
+    for header in ("TVM decode@512, ms", "ONNX Runtime decode@512, ms", "TVM prefill@512, ms", "State", "64.0 KiB"):
+        assert header in text
+    prefill = summary.front[0].other_phases[0]
+    assert f"{prefill.latency.latency_ms:#.3g}" in text
+    assert prefill.onnxruntime is not None
+    assert f"{prefill.onnxruntime.latency_ms:#.3g}" in text
+    assert "decode@256, ms" not in text, "a plain look is in the picture and the table file only"
+    zoo = text[text.index("Zoo") :]
+    assert zoo.index("attention_only") < zoo.index("0.836") < zoo.index("largest") < zoo.index("not trained")
+    assert "compile_failed: no memory" in zoo
+    assert "no budget and no gate was held against them" in text
+    write_report(replace(summary, out=tmp_path))
+    assert base64.b64encode((tmp_path / "context.png").read_bytes()).decode() in (tmp_path / "report.html").read_text()
+
+
+def test_one_phase_has_the_columns_it_always_had_and_no_picture_of_contexts(tmp_path: Path) -> None:
+    text = _page(make_summary()).text
+    assert "TVM, ms ONNX Runtime, ms Parameters Peak memory Val accuracy" in text
+    assert "Latency and context" not in text and "State" not in text and "Zoo" not in text
+    write_report(replace(make_phased_summary(), out=tmp_path))
+    write_report(replace(make_summary(), out=tmp_path))
+    assert not (tmp_path / "context.png").exists(), "that of an earlier front is gone"

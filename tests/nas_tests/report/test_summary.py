@@ -9,9 +9,9 @@ import pytest
 from nas.budget import parse_budget, resolve_budgets
 from nas.gates.budget import budget_verdict
 from nas.gates.result import GateResult
-from nas.report.summary import FrontMember, StudySummary, to_json
+from nas.report.summary import FrontMember, PhaseLatency, StudySummary, to_json
 from nas.trial import Outcome
-from tests.nas_tests.report.studies import make_blocked_summary, make_summary
+from tests.nas_tests.report.studies import make_blocked_summary, make_phased_summary, make_summary
 from tests.nas_tests.trials import make_cost, make_estimate, make_record, make_score
 
 NUMBER, OPTIONAL = (int, float), (int, float, type(None))
@@ -31,7 +31,14 @@ SCHEMA = {
         {
             "candidate_id": str,
             "trial": int,
-            "metrics": {"latency_ms": LATENCY, "params": int, "macs": int, "peak_memory_bytes": (int, type(None))},
+            "metrics": {
+                "latency_ms": LATENCY,
+                "latencies": [{**LATENCY, "is_plain_look": bool}],
+                "params": int,
+                "macs": int,
+                "peak_memory_bytes": (int, type(None)),
+                "state_bytes": (int, type(None)),
+            },
             "score": SCORE,
             "test_score": SCORE,
             "seed_score": (dict, type(None)),
@@ -100,6 +107,7 @@ def test_a_front_member_without_test_score_has_none_in_the_json() -> None:
         {"record": make_record(0, Outcome.OVER_BUDGET)},
         {"latency": make_estimate(1.0, predicted=True)},
         {"onnxruntime": make_estimate(1.0, predicted=True)},
+        {"other_phases": (PhaseLatency(phase="prefill@512", latency=make_estimate(1.0, predicted=True)),)},
         {"test_score": make_score(300, split="val")},
     ],
 )
@@ -146,3 +154,16 @@ def test_a_budget_that_was_never_measured_has_no_verdict() -> None:
 def test_seconds_are_summed_by_stage() -> None:
     summary: StudySummary = replace(make_summary(), records=(make_record(0), make_record(1)))
     assert summary.stage_seconds == {"tune": 23.0, "compile": 6.5, "profile": 8.0, "train": 15.0}
+
+
+def test_the_json_has_every_phase_and_the_primary_one_where_it_always_was() -> None:
+    summary = make_phased_summary()
+    value = json.loads(json.dumps(to_json(summary), allow_nan=False))
+    _check(value, SCHEMA)
+    metrics = value["front"][0]["metrics"]
+    assert metrics["latency_ms"] == {k: v for k, v in metrics["latencies"][0].items() if k != "is_plain_look"}
+    assert [(each["phase"], each["is_plain_look"]) for each in metrics["latencies"]] == [
+        ("decode@512", False), ("prefill@512", False), ("decode@256", True), ("prefill@256", True),
+    ]  # fmt: skip
+    assert metrics["latencies"][1]["tuned_coverage"] == 0.96 != metrics["latency_ms"]["tuned_coverage"]
+    assert metrics["state_bytes"] == 1 << 16

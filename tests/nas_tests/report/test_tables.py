@@ -11,7 +11,12 @@ import pytest
 from nas.report.atomic import ReportError, write_atomic
 from nas.report.tables import FRONT_COLUMNS, TRIAL_COLUMNS, columns_markdown, front_table, trials_table, write_tables
 from nas.trial import Outcome
-from tests.nas_tests.report.studies import make_blocked_summary, make_hostile_summary, make_summary
+from tests.nas_tests.report.studies import (
+    make_blocked_summary,
+    make_hostile_summary,
+    make_phased_summary,
+    make_summary,
+)
 from tests.nas_tests.trials import make_record
 
 README = Path(__file__).parents[3] / "results" / "README.md"
@@ -110,3 +115,43 @@ def test_a_write_that_fails_leaves_the_old_file_whole(tmp_path: Path, monkeypatc
 def test_a_missing_folder_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ReportError, match="No such file or directory"):
         write_tables(make_summary(), tmp_path / "absent")
+
+
+def test_every_budgeted_phase_has_its_columns_and_its_own_numbers() -> None:
+    summary = make_phased_summary()
+    trials, front = trials_table(summary), front_table(summary)
+    further = [name for name in trials.columns if "@" in name]
+    assert further == [
+        f"prefill@512_latency_{source}{bound}_ms"
+        for source in ("measured", "predicted")
+        for bound in ("", "_lower", "_upper")
+    ]
+    for (_, row), record in zip(trials.iterrows(), summary.records, strict=True):
+        seen = None if record.cost is None else record.cost.latency("prefill@512")
+        is_measured = seen is not None and seen.source == "measured"
+        assert row["prefill@512_latency_measured_upper_ms"] == (seen.upper_ms if seen and is_measured else None)
+        assert row["prefill@512_latency_predicted_lower_ms"] == (seen.lower_ms if seen and not is_measured else None)
+    row, member = front.iloc[0], summary.front[0]
+    assert row["phase"] == "decode@512" and row["state_bytes"] == 1 << 16
+    assert row["prefill@512_latency_ms"] == pytest.approx(16 * member.latency.latency_ms)
+    assert row["prefill@512_onnxruntime_latency_ms"] == pytest.approx(14 * member.latency.latency_ms)
+
+
+def test_plain_looks_are_named_as_such_and_share_no_column_with_what_was_held_against_a_budget() -> None:
+    columns = list(front_table(make_phased_summary()).columns)
+    assert {name for name in columns if "256" in name} == {
+        f"{phase}_plain_look_latency{bound}_ms"
+        for phase in ("decode@256", "prefill@256")
+        for bound in ("", "_lower", "_upper")
+    }
+
+
+def test_the_verdict_of_a_candidate_whose_later_phases_were_left_out_is_that_of_the_phase_it_missed() -> None:
+    summary = make_phased_summary()
+    record = make_record(0, Outcome.OVER_BUDGET, latency_ms=9.0)
+    assert record.cost is not None
+    cost = replace(record.cost, latencies=(("decode@512", record.cost.latencies[0][1]),))
+    over = replace(record, cost=cost)
+    unknown = replace(over, outcome=Outcome.DIVERGED)
+    table = trials_table(replace(summary, records=(over, replace(unknown, trial=1))))
+    assert list(table["budget_verdict"]) == ["misses", None], "in doubt there is none"

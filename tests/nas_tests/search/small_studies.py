@@ -24,10 +24,25 @@ from nas.trial import TrialRecord
 from profilers.errors import ProfileFailure
 from search_spaces.candidate import BlockSpec, Candidate
 from search_spaces.conv_attention import ConvAttentionSpace
-from search_spaces.space import V
+from search_spaces.space import Phase, V
 
 IMAGE, CLASSES = BlockSpec.of("image", channels=1, height=8, width=8), BlockSpec.of("classifier", classes=10)
 SMALL, LARGE = SmallSpace(IMAGE, CLASSES), ConvAttentionSpace(IMAGE, CLASSES)
+DECODE, PREFILL, SHORT = "decode@512", "prefill@512", "decode@256"
+
+
+class PhasedSpace(SmallSpace):
+    """The small space with three entry points, as a language space has them."""
+
+    name = "phased"
+
+    def phases(self, candidate: Candidate) -> tuple[Phase, ...]:
+        """`decode@512` is the primary one."""
+        (infer,) = super().phases(candidate)
+        return tuple(Phase(name=name, inputs=infer.inputs) for name in (DECODE, PREFILL, SHORT))
+
+
+PHASED = PhasedSpace(IMAGE, CLASSES)
 
 
 def eventful(candidate: Candidate) -> Script:
@@ -136,6 +151,7 @@ def run(
     space: ConvAttentionSpace = SMALL,
     script: Callable[[Candidate], Script] = eventful,
     point: Callable[[str], None] = never,
+    phases: tuple[str, ...] = ("infer",),
 ) -> Run:
     """One process of a search: everything is opened anew, and closed when it ends or is killed."""
     ended_because, note = None, None
@@ -146,8 +162,9 @@ def run(
     ):
         ledger.point = point  # type: ignore[method-assign]
         bench = FakeWorkbench(
-            folder=config.results_dir, ledger=ledger, script=script, on_call=lambda stage, candidate_id: point(stage)
-        )
+            folder=config.results_dir, ledger=ledger, script=script, phases=phases,
+            on_call=lambda stage, candidate_id: point(stage),
+        )  # fmt: skip
         watch_optuna(study, point, monkeypatch)
         try:
             bench.budgets, note = settle_budgets(config, space, ledger, bench, Silent())

@@ -96,7 +96,7 @@ def test_a_search_on_the_same_device_uses_the_calibration(tmp_path: Path, monkey
     assert known_calibration(SPACE, "infer", "another device", Silent()) is None
     with Ledger(f"sqlite:///{tmp_path}/study.db") as ledger:
         bench = FakeWorkbench(folder=tmp_path, ledger=ledger)
-        bench.screener = open_screener(SPACE, "infer", "abc", seed=0, ledger=ledger, watcher=Silent())
+        bench.screener = open_screener(SPACE, ("infer",), "abc", seed=0, ledger=ledger, watcher=Silent())
         from nas.budget import parse_budget, resolve_budgets
 
         pool = random_candidates(SPACE, 50, seed=9)

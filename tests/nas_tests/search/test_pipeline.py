@@ -13,12 +13,11 @@ from nas.search.pipeline import (
     Proposal,
     Stopped,
     check_budget,
-    compile_candidate,
     evaluate,
-    measure_latency,
-    trained_from_json,
+    measure_phases,
 )
 from nas.search.testing import COMPILE_S, PROFILE_S, TRAIN_S, TUNE_S, FakeWorkbench, Rejected, Script, SmallSpace
+from nas.search.trained_weights import trained_from_json
 from nas.training.result import TrainFailure
 from nas.trial import Outcome
 from profilers.artifact import Artifact
@@ -172,9 +171,7 @@ def test_every_missed_budget_is_in_the_reason(tmp_path: Path) -> None:
 
 def test_a_budget_whose_metric_was_not_measured_is_not_met(tmp_path: Path) -> None:
     bench = bench_of(tmp_path, Script(look=1.0), "5ms", "memory=9GiB")
-    runnable = compile_candidate(PROPOSAL, bench)
-    assert not isinstance(runnable, Stopped)
-    measured = measure_latency(runnable, bench)
+    measured = measure_phases(PROPOSAL, bench)
     assert isinstance(measured, Measured)
     assert isinstance(check_budget(measured, bench.budgets), Affordable)
     unknown = replace(measured, cost=replace(measured.cost, peak_memory_bytes=None))

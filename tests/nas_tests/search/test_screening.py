@@ -16,7 +16,7 @@ from nas.search.loop import known_result, run_search
 from nas.search.pipeline import Proposal, evaluate
 from nas.search.progress import Silent
 from nas.search.screener import encoder_of, random_candidates
-from nas.search.screening import AUDIT_EVENT, LEAST_MEASURED, Screener, is_audited, screening_report
+from nas.search.screening import AUDIT_EVENT, LEAST_MEASURED, PhaseModel, Screener, is_audited, screening_report
 from nas.search.study import open_optuna_study
 from nas.search.testing import FakeWorkbench, Script
 from nas.trial import Outcome, TrialRecord
@@ -27,7 +27,7 @@ from tests.nas_tests.search.small_studies import configure
 
 SPACE = ConvAttentionSpace(BlockSpec.of("image", channels=1, height=8, width=8), BlockSpec.of("classifier", classes=10))
 CANDIDATES = random_candidates(SPACE, 80, seed=1)
-ENCODER = encoder_of(SPACE)
+ENCODER = encoder_of(SPACE, "infer")
 
 
 def latency_ms(candidate: Candidate) -> float:
@@ -49,9 +49,8 @@ def bench_with(
         folder=folder, ledger=ledger, budgets=BUDGETS, script=lambda candidate: Script(look=latency(candidate))
     )
     calibrated = [(candidate, latency_ms(candidate)) for candidate in CANDIDATES[:num_calibrated]]
-    bench.screener = Screener(
-        encoder=ENCODER, phase="infer", fingerprint="f", seed=0, ledger=ledger, calibrated=calibrated
-    )
+    model = PhaseModel(encoder=ENCODER, phase="infer", fingerprint="f", ledger=ledger, calibrated=calibrated)
+    bench.screener = Screener([model], seed=0, ledger=ledger)
     return bench
 
 

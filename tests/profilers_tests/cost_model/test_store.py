@@ -13,6 +13,7 @@ import pytest
 from profilers.cost_model.candidate_terms import CandidateEncoder
 from profilers.cost_model.store import Calibration, load, save
 from profilers.cost_model.terms import CostModelError
+from search_spaces import layers
 from search_spaces.candidate import BlockSpec, Candidate
 from search_spaces.conv_attention import ConvAttentionSpace
 from search_spaces.layers import num_macs
@@ -102,3 +103,20 @@ def test_terms_add_up_over_layers() -> None:
 def test_an_encoder_takes_candidates_of_one_task_only() -> None:
     with pytest.raises(CostModelError, match="2 spaces or tasks"):
         CandidateEncoder.from_candidates([*candidates(2), *candidates(2, side=16)])
+
+
+def test_an_encoder_sees_the_layers_of_its_own_phase_also_after_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sides = {"decode@512": 8, "prefill@512": 32, None: 8}
+    monkeypatch.setitem(layers.INPUTS, "image", lambda spec, phase: (1, sides[phase], 8))
+    decode, prefill = (CandidateEncoder.from_candidates(SOME, phase) for phase in ("decode@512", "prefill@512"))
+    assert max(prefill.typical[2:5]) > 2 * max(decode.typical[2:5])
+    samples = tuple((each, 0.05 + num_macs(each) / 1e7) for each in SOME[:30])
+    fitted = Calibration.fit(fingerprint="abc", phase="prefill@512", encoder=prefill, samples=samples)
+    save(fitted, fitted.key.path(tmp_path))
+    known = load(fitted.key.path(tmp_path), fitted.key)
+    assert known.encoder == prefill
+    assert np.array_equal(known.encoder.encode(SOME).macs, prefill.encode(SOME).macs)
+    with pytest.raises(CostModelError, match="encoder is of phase 'decode@512', the latencies are of 'prefill@512'"):
+        Calibration.fit(fingerprint="abc", phase="prefill@512", encoder=decode, samples=samples)
