@@ -6,11 +6,10 @@ import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from nas.compile.traces import SCHEDULE_ERRORS
+
 if TYPE_CHECKING:
     import tvm
-
-SCHEDULE_ERRORS = (RuntimeError, ValueError, TypeError, AttributeError, LookupError)
-"""What TVM raises for a trace that it cannot read or apply: its own kinds of errors become Python's by name."""
 
 
 def apply_schedules(

@@ -109,10 +109,11 @@ def build(request: CompileRequest | OnnxRequest, traces: dict[str, str], folder:
     import tvm
     from tvm import relax
 
-    from nas.compile.apply_schedules import SCHEDULE_ERRORS, apply_schedules, schedules_that_do_not_build
+    from nas.compile.apply_schedules import apply_schedules, schedules_that_do_not_build
     from nas.compile.kernel_objects import link_kernels
     from nas.compile.prepack import prepack_weights
     from nas.compile.targets import linking
+    from nas.compile.traces import SCHEDULE_ERRORS
     from nas.compile.tvm_import import import_intrinsics
 
     import_intrinsics()

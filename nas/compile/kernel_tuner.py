@@ -168,8 +168,12 @@ def _schedules(
 
 
 def _random_draws(workload: tvm.IRModule, target: tvm.target.Target, num_draws: int) -> Iterator[tvm.s_tir.Schedule]:
-    """Random draws from MetaSchedule's design space of the kernel."""
+    """Random draws from MetaSchedule's design space of the kernel; none where its own rules do not get along with it.
+
+    (It moves a product into its epilogue although a second producer of the epilogue cannot follow, and raises.)
+    """
     from tvm.s_tir import meta_schedule
+    from tvm.s_tir.schedule import ScheduleError
 
     from nas.compile.tvm_import import import_intrinsics
 
@@ -183,11 +187,15 @@ def _random_draws(workload: tvm.IRModule, target: tvm.target.Target, num_draws: 
         rand_state=SCHEDULE_SEED,
         num_threads=1,
     ).clone()
+    try:
+        design_spaces = context.generate_design_space()
+    except ScheduleError:
+        return
     strategy = context.search_strategy
     strategy.pre_tuning(
         max_trials=num_draws,
         num_trials_per_iter=num_draws,
-        design_spaces=context.generate_design_space(),
+        design_spaces=design_spaces,
         database=meta_schedule.database.MemoryDatabase(),
         cost_model=meta_schedule.cost_model.RandomModel(),
     )

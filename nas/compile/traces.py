@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     import tvm
 
 
+SCHEDULE_ERRORS = (RuntimeError, ValueError, TypeError, AttributeError, LookupError)
+"""What TVM raises for a trace that it cannot read or apply: its own kinds of errors become Python's by name."""
+
+
 def trace_to_text(trace: tvm.s_tir.schedule.Trace) -> str:
     """The trace as text."""
     import tvm

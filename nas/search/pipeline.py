@@ -195,9 +195,9 @@ def compile_phase(proposal: Proposal, phase: str, bench: Workbench) -> Runnable 
     compiled = bench.compile(proposal.candidate, phase)
     seconds = (("tune", compiled.tune_s), ("compile", compiled.compile_s))
     if isinstance(compiled, CompileFailure):
-        return Stopped(
-            proposal=proposal, outcome=Outcome.COMPILE_FAILED, reason=compiled.reason, cost=None, seconds=seconds
-        )
+        # A network whose phases contradict each other answers wrongly, whatever the compiler does.
+        outcome = Outcome.PARITY_FAILED if compiled.kind == "outputs_differ" else Outcome.COMPILE_FAILED
+        return Stopped(proposal=proposal, outcome=outcome, reason=compiled.reason, cost=None, seconds=seconds)
     return Runnable(proposal=proposal, artifact=compiled.artifact, seconds=seconds)
 
 

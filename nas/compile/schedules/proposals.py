@@ -66,14 +66,15 @@ def scheduled(workload: tvm.IRModule, proposal: Proposal) -> tvm.s_tir.Schedule 
     """The kernel scheduled as proposed; None where that cannot be."""
     from tvm import s_tir
     from tvm.s_tir import meta_schedule
-    from tvm.s_tir.schedule import ScheduleError
+
+    from nas.compile.traces import SCHEDULE_ERRORS
 
     schedule = s_tir.Schedule(workload)
     try:
         proposal.apply(schedule)
-    except ScheduleError:
-        return None
-    if proposal.packs_weights and not meta_schedule.postproc.RewriteLayout().apply(schedule):
+        if proposal.packs_weights and not meta_schedule.postproc.RewriteLayout().apply(schedule):
+            return None
+    except SCHEDULE_ERRORS:
         return None
     return schedule
 

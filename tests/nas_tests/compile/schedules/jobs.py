@@ -100,6 +100,28 @@ def _product(batch: int, rows: int, depth: int, columns: int) -> Any:
     return te.create_prim_func([a, b, topi.nn.batch_matmul(a, b, transpose_b=False)])
 
 
+def _masked_product(batch: int, rows: int, depth: int, columns: int) -> Any:
+    """Scores of attention to a cache: the mask is computed in the kernel, from a position."""
+    from tvm import te, tirx, topi
+
+    a = te.placeholder((batch, rows, depth), name="a")
+    b = te.placeholder((batch, depth, columns), name="b")
+    position = te.placeholder((1,), name="position")
+    mask = te.compute((columns,), lambda i: tirx.Select(position[0] <= i.astype("float32"), -1e3, 0.0), name="mask")
+    summed = topi.add(topi.nn.batch_matmul(a, b, transpose_b=False), mask)
+    return te.create_prim_func([a, b, position, summed])
+
+
+def count_draws(name: str, sizes: tuple[int, ...], target: str, num_draws: int) -> int:
+    """How many random schedules there are of a kernel when so many are asked for."""
+    import tvm
+
+    from nas.compile.kernel_tuner import _random_draws
+
+    workload = tvm.IRModule({"main": _KERNELS[name](*sizes).with_attr("global_symbol", "main")})
+    return len(list(_random_draws(workload, tvm.target.Target(json.loads(target)), num_draws)))
+
+
 def _softmax(rows: int, length: int) -> Any:
     from tvm import te, topi
 
@@ -140,6 +162,7 @@ _KERNELS: dict[str, Callable[..., Any]] = {
     "convolution": _convolution,
     "depthwise": _depthwise,
     "product": _product,
+    "masked_product": _masked_product,
     "softmax": _softmax,
     "mean": _mean,
     "root_mean_square": _root_mean_square,

@@ -19,6 +19,7 @@ KERNELS = [
     ("product", (2, 12, 20, 16)),
     ("product", (1, 1, 256, 10)),
     ("product", (3, 5, 7, 11)),
+    ("masked_product", (4, 1, 32, 512)),
     ("softmax", (6, 64)),
     ("softmax", (3, 20)),
     ("softmax", (5, 7)),
@@ -48,6 +49,11 @@ def test_kernels_on_two_cores_compute_the_same(in_tuning_worker: InWorker, kerne
     seen = in_tuning_worker(jobs.check_proposals, *kernel, '{"kind": "llvm", "num-cores": 2}', 3)
     assert seen["num_built"] > 0
     assert 0.0 <= seen["difference"] < 1e-4
+
+
+def test_a_kernel_that_random_schedules_cannot_be_drawn_for_has_none(in_tuning_worker: InWorker, target: str) -> None:
+    assert in_tuning_worker(jobs.count_draws, "product", (4, 1, 32, 512), target, 3) == 3
+    assert in_tuning_worker(jobs.count_draws, "masked_product", (4, 1, 32, 512), target, 3) in (0, 3)
 
 
 def test_a_target_with_fewer_registers_gets_smaller_tiles(in_tuning_worker: InWorker) -> None:
