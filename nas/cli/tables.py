@@ -40,14 +40,15 @@ def print_summary(summary: StudySummary, ended_because: str) -> None:
 
 
 def _front_table(summary: StudySummary, budgets: str) -> Table:
-    title = f"Pareto front on {summary.device.id}, budget {budgets}; ± is half of the 95% interval"
+    phases = summary.timed_phases
+    unit = "" if len(phases) == 1 else " latencies in ms;"  # in each column's head it would not fit either
+    title = f"Pareto front on {summary.device.id}, budget {budgets};{unit} ± is half of the 95% interval"
     # Without lines between columns it fits into 80 characters.
     table = Table(
         title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False
     )
-    phases = summary.timed_phases
     # Several phases have no room for a second runtime each; the report shows it.
-    latencies = ("TVM, ms", "ORT, ms") if len(phases) == 1 else tuple(f"{phase}, ms" for phase in phases)
+    latencies = ("TVM, ms", "ORT, ms") if len(phases) == 1 else phases
     for column in ("candidate", *latencies, "val", "test", "params"):
         table.add_column(column, justify="left" if column == "candidate" else "right", no_wrap=True)
     for member in summary.front:

@@ -84,22 +84,24 @@ class PhaseModel:
         calibration = self._refitted()
         return None if calibration is None else calibration.model.predict(self._encoder.encode(candidates))
 
-    def estimate(self, candidate: Candidate) -> LatencyEstimate | None:
-        """The prediction for one candidate; None while too little was measured."""
-        seen = self.predict([candidate])
-        if seen is None:
+    def expect(self, candidate: Candidate, maximum_ms: float | None) -> tuple[LatencyEstimate, float | None] | None:
+        """The prediction for one candidate, and the probability that it takes at most `maximum_ms`.
+
+        Returns:
+            None while too little was measured; no probability without a maximum.
+        """
+        calibration = self._refitted()  # once for both: it reads the whole ledger
+        if calibration is None:
             return None
-        return LatencyEstimate(
+        encoded = self._encoder.encode([candidate])
+        seen = calibration.model.predict(encoded)
+        estimate = LatencyEstimate(
             latency_ms=float(seen.latency_ms[0]), lower_ms=float(seen.lower_ms[0]), upper_ms=float(seen.upper_ms[0]),
             source="predicted",
         )  # fmt: skip
-
-    def probability_within(self, candidate: Candidate, maximum_ms: float) -> float | None:
-        """That a candidate takes at most so long; None while too little was measured."""
-        calibration = self._refitted()
-        if calibration is None:
-            return None
-        return float(calibration.model.probability_within(self._encoder.encode([candidate]), maximum_ms)[0])
+        if maximum_ms is None:
+            return estimate, None
+        return estimate, float(calibration.model.probability_within(encoded, maximum_ms)[0])
 
     def _refitted(self) -> Calibration | None:
         known = {candidate.candidate_id: (candidate, latency) for candidate, latency in self._calibrated}
@@ -133,32 +135,30 @@ class Screener:
 
         An audit is noted in the ledger before it is made.
         """
-        estimates = {
-            phase: estimate
-            for phase, model in self.models.items()
-            if (estimate := model.estimate(candidate)) is not None
-        }
-        held = []
-        for phase, estimate in estimates.items():
+        estimates: dict[str, LatencyEstimate] = {}
+        held: list[tuple[bool, float, str, float]] = []
+        for phase, model in self.models.items():
             maximum_ms = latency_budget(budgets, phase)
-            if maximum_ms is not None:
-                probability = self.models[phase].probability_within(candidate, maximum_ms)
-                assert probability is not None, "there is an estimate, so there is a model"
+            expected = model.expect(candidate, maximum_ms)
+            if expected is None:
+                continue
+            estimate, probability = expected
+            estimates[phase] = estimate
+            if maximum_ms is not None and probability is not None:
                 is_over = probability < RULED_OUT_BELOW and estimate.lower_ms > maximum_ms
                 held.append((not is_over, probability, phase, maximum_ms))
         if not held:
             return UNKNOWN
         # Those surely over come first. Of equals the earlier phase: it is named as the reason.
-        is_passed, probability, phase, maximum_ms = min(held, key=lambda row: row[:2])
+        is_passed, least, worst, allowed_ms = min(held, key=lambda row: row[:2])
         answer: Literal["pass", "ruled_out", "audited"] = "pass"
         if not is_passed:
             answer = "audited" if is_audited(self._seed, trial) else "ruled_out"
         if answer == "audited":
-            self._note_audit(trial, phase, estimates[phase], probability)
+            self._note_audit(trial, worst, estimates[worst], least)
         return Screened(
-            answer=answer, estimates=tuple(estimates.items()), phase=phase, probability=probability,
-            maximum_ms=maximum_ms,
-        )  # fmt: skip
+            answer=answer, estimates=tuple(estimates.items()), phase=worst, probability=least, maximum_ms=allowed_ms
+        )
 
     def _note_audit(self, trial: int, phase: str, estimate: LatencyEstimate, probability: float) -> None:
         if all(event.detail["trial"] != trial for event in self._ledger.events(AUDIT_EVENT)):
