@@ -92,14 +92,6 @@ def data_line(input: BlockSpec, head: BlockSpec) -> str:
     return f"{input.kind} of {', '.join(f'{name} {value}' for name, value in options.items())}"
 
 
-def first_of_each_kind(phases: Sequence[PhaseCost]) -> list[PhaseCost]:
-    """Of phases such as `decode@512` and `decode@256` the first: it is the most important."""
-    found: dict[str, PhaseCost] = {}
-    for cost in phases:
-        found.setdefault(cost.phase.partition("@")[0], cost)
-    return list(found.values())
-
-
 def _sizes_table(title: str, descriptions: Sequence[SpaceDescription]) -> Table:
     table = _table(title, ("space", "version", "task", "candidates", "heavy kernels"), left=("space", "task"))
     for each in descriptions:
@@ -113,13 +105,17 @@ def _sizes_table(title: str, descriptions: Sequence[SpaceDescription]) -> Table:
 
 def _references_table(description: SpaceDescription, peaks: DevicePeaks | None, *, is_whole: bool) -> Table:
     """A row for each reference, and below it one for each of its phases."""
+    from search_spaces.space import first_of_each_kind
+
     columns = ["network and phase", "parameters", "million MACs", "state", "bytes moved"]
     columns += [] if peaks is None else ["predicted floor, ms", "bound by"]
     title = f"Reference networks of {description.name}, {data_line(description.input, description.head)}"
     table = _table(title, columns, left=("network and phase", "bound by"))
     for reference in description.references:
         table.add_row(reference.name, f"{reference.num_params:,}")
-        for cost in reference.phases if is_whole else first_of_each_kind(reference.phases):
+        names = [cost.phase for cost in reference.phases]
+        shown = names if is_whole else first_of_each_kind(names)
+        for cost in (cost for cost in reference.phases if cost.phase in shown):
             table.add_row(f"  {cost.phase}", "", *_phase_cells(cost, peaks))
     return table
 

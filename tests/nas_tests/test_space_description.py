@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from nas.cli.space_tables import first_of_each_kind
 from nas.space_description import DescriptionError, describe, predicted_floor, reference_candidate, sizes_of
 from profilers.roofline import DevicePeaks
 from search_spaces.phase_cost import PhaseCost
-from search_spaces.registry import SPACES
+from search_spaces.registry import SPACES, example_space
 
 SLOW_MEMORY = DevicePeaks(flops_per_s=1e9, bandwidths=((1 << 20, 1e9), (1 << 30, 1e8)))
 
@@ -34,12 +33,10 @@ def test_bytes_move_at_the_bandwidth_of_the_memory_that_holds_the_weights() -> N
 def test_a_description_has_every_reference_in_every_phase(name: str) -> None:
     described = describe(name, {})
     assert described.num_candidates is not None
+    space = example_space(name, {})
+    assert [each.name for each in described.references] == list(space.references())
     for reference in described.references:
-        kinds = {cost.phase.partition("@")[0] for cost in reference.phases}
-        assert [cost.phase.partition("@")[0] for cost in first_of_each_kind(reference.phases)] == list(
-            dict.fromkeys(cost.phase.partition("@")[0] for cost in reference.phases)
-        )
-        assert len(first_of_each_kind(reference.phases)) == len(kinds)
+        assert [cost.phase for cost in reference.phases] == [phase.name for phase in space.phases(reference.candidate)]
 
 
 def test_a_reference_is_the_candidate_that_the_space_makes_for_the_sizes_given() -> None:
