@@ -14,6 +14,12 @@ is for the graph."""
 BASE_BYTES = 1 << 30
 """Of a process with torch and its exporter, and of what a small network needs."""
 
+TVM_COPIES = 5.0
+ONE_PIECE_COPIES = 4.0
+SPLIT_COPIES = 1.5
+"""Times that the weights are in memory at the worst moment: while TVM lowers and builds, and while an ONNX file is
+written with its weights inside and beside it. docs/scale.md has the measurements."""
+
 
 class ModelTooLargeError(NasError):
     """A network that does not fit into memory, or into the kind of file that was asked for."""

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nas.compile.compile_worker import PARITY_NAME, BuiltFiles, CompileRequest, output_specs, reference_of
-from nas.compile.memory import ONE_PIECE_BYTES, require_memory, require_one_piece, weights_bytes
+from nas.compile.memory import (
+    ONE_PIECE_BYTES,
+    ONE_PIECE_COPIES,
+    SPLIT_COPIES,
+    require_memory,
+    require_one_piece,
+    weights_bytes,
+)
 from nas.errors import NasError
 from search_spaces.candidate import Candidate
 
@@ -22,10 +29,6 @@ DATA_NAME = "model.onnx.data"
 
 OPSET = 18
 """Newest opset that all runtimes we know of read without conversion."""
-
-ONE_PIECE_COPIES = 4.0
-SPLIT_COPIES = 1.5
-"""Times that the weights are in memory at the worst moment: see docs/scale.md for the measurements."""
 
 
 class ContradictionError(NasError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 
 import nas.compile.onnx
-from nas.compile.onnx import DATA_NAME, MODEL_NAME, ContradictionError, PortableFiles
+from nas.compile.compile_worker import CompileRequest
+from nas.compile.onnx import DATA_NAME, MODEL_NAME, ContradictionError, PortableFiles, export_portable
 from nas.compile.workers import WorkerFailure
 from nas.portable import ExportError, export_phase
 from nas.training.checkpoint import save_state
@@ -30,15 +32,14 @@ def run_here(function: Callable[..., Any], *arguments: Any, timeout_s: float) ->
     return function(*arguments)
 
 
-def run_and(harm: Callable[[Path], object]) -> Callable[..., Any]:
-    """Exports in this process, then harms the files."""
-
-    def run(function: Callable[..., PortableFiles], request: Any, folder: str, *, timeout_s: float) -> PortableFiles:
-        made = function(request, folder)
-        harm(Path(folder))
-        return made
-
-    return run
+@pytest.fixture(scope="module")
+def decode(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PortableFiles]:
+    """Files of `decode@16` as the exporting process leaves them."""
+    folder = tmp_path_factory.mktemp("decode")
+    request = CompileRequest(
+        candidate_json=LANGUAGE.canonical_json(), phase="decode@16", weights=None, seed=0, target="any"
+    )
+    return folder, export_portable(request, str(folder))
 
 
 def double_a_weight(folder: Path) -> None:
@@ -51,8 +52,8 @@ def double_a_weight(folder: Path) -> None:
     onnx.save(model, folder / MODEL_NAME)
 
 
-@pytest.mark.parametrize("phase", ["decode@16", "prefill@16"])
-def test_a_phase_becomes_a_file_that_gives_torchs_answers(tmp_path: Path, phase: str) -> None:
+def test_a_phase_becomes_a_file_that_gives_torchs_answers(tmp_path: Path) -> None:
+    phase = "prefill@16"
     exported = export_phase(LANGUAGE, phase, None, tmp_path, run_here)
     exported.artifact.verify()
     assert Artifact.load(tmp_path) == exported.artifact
@@ -83,9 +84,18 @@ def test_given_weights_are_in_the_file(tmp_path: Path) -> None:
     assert np.abs(seen - expected).max() < 1e-4
 
 
-def test_a_file_that_does_not_give_torchs_answers_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_does_not_give_torchs_answers_is_refused(
+    decode: tuple[Path, PortableFiles], tmp_path: Path
+) -> None:
+    folder, made = decode
+
+    def run_badly(*_: Any, timeout_s: float) -> PortableFiles:
+        shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+        double_a_weight(tmp_path)
+        return made
+
     with pytest.raises(ExportError, match="decode@16: ONNX Runtime against torch: outputs_differ"):
-        export_phase(LANGUAGE, "decode@16", None, tmp_path, run_and(double_a_weight))
+        export_phase(LANGUAGE, "decode@16", None, tmp_path, run_badly)
 
 
 def test_a_network_whose_decode_contradicts_its_whole_pass_is_not_exported(
@@ -111,11 +121,13 @@ def test_what_the_exporting_process_says_is_one_line(tmp_path: Path) -> None:
         export_phase(LANGUAGE, "decode@16", None, tmp_path, fail)
 
 
-@pytest.fixture
-def split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Artifact:
+@pytest.fixture(scope="module")
+def split(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     """An export whose weights lie beside the model, as if one file held a kilobyte."""
-    monkeypatch.setattr(nas.compile.onnx, "ONE_PIECE_BYTES", 1024)
-    return export_phase(LANGUAGE, "decode@16", None, tmp_path, run_here).artifact
+    folder = tmp_path_factory.mktemp("split")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nas.compile.onnx, "ONE_PIECE_BYTES", 1024)
+        return export_phase(LANGUAGE, "decode@16", None, folder, run_here).artifact
 
 
 def test_weights_too_large_for_one_file_lie_beside_it_and_are_part_of_the_artifact(split: Artifact) -> None:
@@ -126,8 +138,12 @@ def test_weights_too_large_for_one_file_lie_beside_it_and_are_part_of_the_artifa
     assert isinstance(check_parity(split, tolerance=1e-4), ParityCheck)
 
 
-def test_weights_beside_a_model_that_changed_or_are_gone_are_noticed_before_it_runs(split: Artifact) -> None:
-    data = split.folder / DATA_NAME
+def test_weights_beside_a_model_that_changed_or_are_gone_are_noticed_before_it_runs(
+    split: Artifact, tmp_path: Path
+) -> None:
+    shutil.copytree(split.folder, tmp_path, dirs_exist_ok=True)
+    split = Artifact.load(tmp_path)
+    data = tmp_path / DATA_NAME
     content = bytearray(data.read_bytes())
     content[1000] ^= 1
     data.write_bytes(content)
