@@ -57,13 +57,23 @@ class DevicePeaks:
                 return rate
         return self.bandwidths[-1][1]
 
-    def floor_s(self, num_operations: float, num_bytes: float) -> tuple[float, Bound]:
+    def floor_s(
+        self, num_operations: float, num_bytes: float, footprint_bytes: float | None = None
+    ) -> tuple[float, Bound]:
         """The least seconds for so much work, and which of the two bounds it.
 
-        >>> DevicePeaks(flops_per_s=10.0, bandwidths=((1024, 100.0),)).floor_s(20.0, 100.0)
-        (2.0, 'operations')
+        Args:
+            num_operations: floating-point operations.
+            num_bytes: bytes that move.
+            footprint_bytes: what decides which memory they come from; the bytes themselves when None. A network's
+                are its weights: what is between two kernels may stay in a cache, they must fit into one together.
+
+        >>> peaks = DevicePeaks(flops_per_s=10.0, bandwidths=((1024, 100.0), (4096, 50.0)))
+        >>> peaks.floor_s(20.0, 100.0), peaks.floor_s(20.0, 1000.0, 2048)
+        ((2.0, 'operations'), (20.0, 'bytes'))
         """
-        by_operations, by_bytes = num_operations / self.flops_per_s, num_bytes / self.bandwidth(num_bytes)
+        footprint = num_bytes if footprint_bytes is None else footprint_bytes
+        by_operations, by_bytes = num_operations / self.flops_per_s, num_bytes / self.bandwidth(footprint)
         return (by_operations, "operations") if by_operations >= by_bytes else (by_bytes, "bytes")
 
 

@@ -93,3 +93,15 @@ class ReplaySuggest:
 def replay(space: SearchSpace, choices: Choices) -> Candidate:
     """The candidate that `choices` make in `space`."""
     return space.sample(ReplaySuggest(choices))
+
+
+def first_of_each_kind(phases: Sequence[str]) -> list[str]:
+    """Of phases such as `decode@512` and `decode@256` the first, which is the most important of its kind.
+
+    >>> first_of_each_kind(["decode@512", "prefill@512", "decode@256", "prefill@256"])
+    ['decode@512', 'prefill@512']
+    """
+    found: dict[str, str] = {}
+    for phase in phases:
+        found.setdefault(phase.partition("@")[0], phase)
+    return list(found.values())

@@ -12,7 +12,7 @@ import traceback
 
 import typer
 
-from nas.cli import audit, bench, calibrate, compile, devices, doctor, init, profile, search, spaces, tune
+from nas.cli import audit, bench, calibrate, compile, devices, doctor, export, init, profile, search, spaces, tune
 from nas.cli import explain as explain_command
 from nas.errors import NasError
 
@@ -34,6 +34,7 @@ app.command("spaces")(spaces.spaces)
 app.command("init")(init.init)
 app.command("tune")(tune.tune)
 app.command("compile")(compile.compile_)
+app.command("export")(export.export)
 app.command("calibrate")(calibrate.calibrate)
 app.add_typer(bench.app, name="bench")
 

@@ -1,48 +1,66 @@
-"""`nas spaces`: which search spaces there are, and how large they are."""
+"""`nas spaces`: which search spaces there are, how large they are, and what their references cost."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nas.errors import NasError
+
+if TYPE_CHECKING:
+    pass
+
+
+class SpacesError(NasError):
+    """Options that do not go together, or that no space has a use for."""
+
 
 def spaces(
-    size: Annotated[str, typer.Option("--input", help="Image as CHANNELSxHEIGHTxWIDTH.")] = "1x8x8",
-    classes: Annotated[int, typer.Option(help="Classes of the task.")] = 10,
+    name: Annotated[str | None, typer.Argument(help="One space in detail: every phase of its references.")] = None,
+    size: Annotated[
+        str | None, typer.Option("--input", metavar="CxHxW", help="Images as CHANNELSxHEIGHTxWIDTH.")
+    ] = None,
+    classes: Annotated[int | None, typer.Option(min=1, help="Classes of the task.")] = None,
+    context: Annotated[int | None, typer.Option(min=1, help="Longest text, in tokens.")] = None,
+    vocabulary: Annotated[int | None, typer.Option(min=1, help="Number of distinct tokens.")] = None,
+    candidate: Annotated[
+        str | None, typer.Option(metavar="REFERENCE", help="Print that reference's candidate as JSON, and stop.")
+    ] = None,
+    roofline: Annotated[
+        bool, typer.Option("--roofline", help="Measure this machine's peaks and predict the floor of each phase.")
+    ] = False,
+    threads: Annotated[int, typer.Option(min=1, max=256, help="Threads of one inference, for --roofline.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """List the search spaces with their numbers of candidates and of distinct heavy kernels."""
-    from search_spaces.candidate import BlockSpec
-    from search_spaces.kernels import CountedSpace
-    from search_spaces.layers import num_macs, num_params
-    from search_spaces.registry import SPACES, make_space
-    from search_spaces.space import replay
+    """List the search spaces with their numbers of candidates and heavy kernels, and what their references cost.
 
-    channels, height, width = parse_image(size)
-    image = BlockSpec.of("image", channels=channels, height=height, width=width)
-    rows: list[dict[str, Any]] = []
-    for name in SPACES:
-        space = make_space(name, image, BlockSpec.of("classifier", classes=classes))
-        references = {key: replay(space, choices) for key, choices in space.references().items()}
-        rows.append(
-            {
-                "space": name,
-                "version": space.version,
-                "task": space.task_kind,
-                "candidates": space.num_candidates() if isinstance(space, CountedSpace) else None,
-                "heavy_kernels": len(space.kernels()) if isinstance(space, CountedSpace) else None,
-                "references": {
-                    key: {"macs": num_macs(candidate), "params": num_params(candidate)}
-                    for key, candidate in references.items()
-                },
-            }
-        )
-    if as_json:
-        print(json.dumps({"input": size, "classes": classes, "spaces": rows}, indent=1))
+    Each is described for small data of its own kind; the options change what its data has.
+    """
+    from nas.cli.space_tables import print_overview, print_space, to_json
+    from nas.device_peaks import peaks_of_this_machine
+    from nas.space_description import describe, reference_candidate
+    from search_spaces.registry import SPACES
+
+    if name is None and (candidate is not None or roofline):
+        raise SpacesError(f"--candidate and --roofline are for one space: nas spaces NAME; known: {', '.join(SPACES)}")
+    sizes = _sizes(size, {"classes": classes, "context": context, "vocabulary": vocabulary})
+    shown = list(SPACES) if name is None else [name]
+    _refuse_unused(sizes, shown)
+    if candidate is not None:
+        assert name is not None
+        print(json.dumps(reference_candidate(name, candidate, sizes).to_json(), indent=1))
         return
-    _print_table(rows, size)
+    descriptions = [describe(each, sizes) for each in shown]
+    peaks = peaks_of_this_machine(threads, lambda text: print(text, file=sys.stderr)) if roofline else None
+    if as_json:
+        print(json.dumps(to_json(descriptions, peaks), indent=1))
+    elif name is None:
+        print_overview(descriptions)
+    else:
+        print_space(descriptions[0], peaks)
 
 
 def parse_image(text: str) -> tuple[int, int, int]:
@@ -62,23 +80,20 @@ def parse_image(text: str) -> tuple[int, int, int]:
     return channels, height, width
 
 
-def _print_table(rows: list[dict[str, Any]], size: str) -> None:
-    from rich.console import Console
-    from rich.table import Table
+def _sizes(image: str | None, given: dict[str, int | None]) -> dict[str, int]:
+    """The sizes that the user gave, by the name that a space's data has for them."""
+    sizes = {name: value for name, value in given.items() if value is not None}
+    if image is not None:
+        sizes |= dict(zip(("channels", "height", "width"), parse_image(image), strict=True))
+    return sizes
 
-    console = Console()
-    table = Table(title=f"Search spaces for a {size} image", title_justify="left")
-    for column in ("space", "version", "task", "candidates", "heavy kernels"):
-        table.add_column(column, justify="right" if column in ("candidates", "heavy kernels") else "left", no_wrap=True)
-    for row in rows:
-        candidates = "unknown" if row["candidates"] is None else f"{row['candidates']:,}"
-        kernels = "unknown" if row["heavy_kernels"] is None else str(row["heavy_kernels"])
-        table.add_row(row["space"], str(row["version"]), row["task"], candidates, kernels)
-    console.print(table)
-    for row in rows:
-        references = Table(title=f"Reference networks of {row['space']}", title_justify="left")
-        for column in ("name", "million MACs", "parameters"):
-            references.add_column(column, justify="left" if column == "name" else "right")
-        for name, cost in row["references"].items():
-            references.add_row(name, f"{cost['macs'] / 1e6:.2f}", f"{cost['params']:,}")
-        console.print(references)
+
+def _refuse_unused(sizes: dict[str, int], shown: list[str]) -> None:
+    from nas.space_description import sizes_of
+    from search_spaces.registry import SPACES
+
+    known = sizes_of(shown)
+    unused = sorted(set(sizes) - known)
+    if unused and all(name in SPACES for name in shown):
+        option = "--input" if unused[0] in ("channels", "height", "width") else f"--{unused[0]}"
+        raise SpacesError(f"{option}: the data of space {shown[0]!r} has {', '.join(sorted(known))}; leave it out")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nas.compile.kernels import KernelTask
+from nas.compile.memory import TVM_COPIES, require_memory
 from nas.compile.onnx_import import OnnxAnswers, OnnxRequest
 from profilers.artifact import hash_file
 from search_spaces.candidate import Candidate, TensorSpec
@@ -197,6 +198,7 @@ def _import(
     if isinstance(request, OnnxRequest):
         imported, answers, specs = import_onnx(request)
         return lower_module(imported, target, must_convert_layout=False), answers, specs
+    require_memory(Candidate.from_json(json.loads(request.candidate_json)), TVM_COPIES)
     reference, inputs = reference_of(request)
     return lower(export_program(reference), target), reference, inputs
 
