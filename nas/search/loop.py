@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Mapping
@@ -35,8 +36,9 @@ if TYPE_CHECKING:
 
     from nas.search.budget_sampler import Forecaster
 
-ENQUEUED_REFERENCES = ("reference", "convolution_only", "attention_heavy")
-"""Tried first, so that any search is compared with them; the first sets a default budget."""
+NUM_ENQUEUED = 3
+"""References of a space that are tried first, in its order, so that any search is compared with them; the first one
+sets a default budget."""
 
 DEFAULT_BUDGET_HEADROOM = 0.05
 """A default budget is the reference's latency and this much more: the reference itself must be
@@ -156,10 +158,14 @@ def enqueue_references(study: optuna.Study, space: SearchSpace) -> None:
     known = {trial.user_attrs.get("reference") for trial in trials}
     if len(trials) > len(known - {None}):
         return  # the search has begun: what the line lacks now is a reference that a later version brought
-    references = space.references()
-    for name in ENQUEUED_REFERENCES:
-        if name in references and name not in known:
-            study.enqueue_trial(dict(references[name]), user_attrs={"reference": name})
+    for name, choices in enqueued_references(space):
+        if name not in known:
+            study.enqueue_trial(dict(choices), user_attrs={"reference": name})
+
+
+def enqueued_references(space: SearchSpace) -> tuple[tuple[str, Choices], ...]:
+    """(name, choices) of the references that a search tries first."""
+    return tuple(itertools.islice(space.references().items(), NUM_ENQUEUED))
 
 
 def settle_unfinished(search: Search) -> None:

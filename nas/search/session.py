@@ -29,7 +29,7 @@ from nas.search.finalists import (
 from nas.search.front_notes import annotate, reference_score, train_other_seeds, without_bad_slices
 from nas.search.gate_results import collect_gates, failed_trials
 from nas.search.importance import explained
-from nas.search.loop import ENQUEUED_REFERENCES, run_search, settle_budgets
+from nas.search.loop import enqueued_references, run_search, settle_budgets
 from nas.search.patience import PatientLedger
 from nas.search.plain_looks import look_at_other_phases
 from nas.search.progress import Watcher
@@ -260,8 +260,7 @@ def _claim_device(ledger: Ledger, device: DeviceSpec, folder: Path) -> None:
 
 
 def _references(space: SearchSpace, ledger: Ledger) -> tuple[tuple[str, int], ...]:
-    known = space.references()
-    ids = {replay(space, known[name]).candidate_id: name for name in ENQUEUED_REFERENCES if name in known}
+    ids = {replay(space, choices).candidate_id: name for name, choices in enqueued_references(space)}
     first: dict[str, int] = {}
     for record in ledger.records():
         name = ids.get(record.candidate.candidate_id)

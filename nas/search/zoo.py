@@ -7,7 +7,7 @@ against what is seen, and a network that does not compile or cannot be measured 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from nas.ledger import Ledger
 from nas.report.summary import ZooNetwork
@@ -18,17 +18,39 @@ from search_spaces.candidate import Candidate
 from search_spaces.space import SearchSpace, replay
 
 EVENT = "zoo"
+LIMIT_S = 300.0
+"""After so long no further network is begun, as on a machine whose kernels are not tuned yet each may take minutes;
+running the same command again goes on with the rest."""
 
 
-def measure_zoo(space: SearchSpace, bench: Workbench, ledger: Ledger, watcher: Watcher) -> None:
-    """Measures each named network in the timed phases, unless a trial did; once a study, failures included."""
+def measure_zoo(
+    space: SearchSpace,
+    bench: Workbench,
+    ledger: Ledger,
+    watcher: Watcher,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Measures each named network in the timed phases, unless a trial did; once a study, failures included.
+
+    Args:
+        space: whose networks.
+        bench: the tools, and the phases.
+        ledger: what is in it is not measured again.
+        watcher: told how far it is, and what was left out.
+        clock: seconds, for tests.
+    """
     seen = {event.detail["candidate_id"] for event in ledger.events(EVENT)}
     networks = _networks(space)
+    begun = clock()
     for number, (name, candidate) in enumerate(networks):
         if candidate.candidate_id in seen or _trial_cost(candidate, bench.phases, ledger) is not None:
             continue
+        if clock() - begun > LIMIT_S:
+            watcher.note(f"network {name!r} of the space and those after it are not measured: {LIMIT_S:.0f} s are over")
+            return
         watcher.stage("zoo", number, len(networks))
-        started = time.monotonic()
+        started = clock()
         # Without budgets: over one or not, all phases of a network to compare with are wanted.
         measured = measure_phases(Proposal(trial=0, candidate=candidate), bench)
         failure = f"{measured.outcome}: {measured.reason}" if isinstance(measured, Stopped) else None
@@ -39,7 +61,7 @@ def measure_zoo(space: SearchSpace, bench: Workbench, ledger: Ledger, watcher: W
             "cost": None if isinstance(measured, Stopped) else measured.cost.to_json(),
             "failure": failure,
             "stages": [list(pair) for pair in measured.seconds],
-            "seconds": time.monotonic() - started,
+            "seconds": clock() - started,
         }
         ledger.add_event(EVENT, detail)
         seen.add(candidate.candidate_id)

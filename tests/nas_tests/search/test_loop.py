@@ -14,11 +14,14 @@ from optuna.trial import FrozenTrial, TrialState
 import nas.search.loop
 from nas.ledger import Ledger
 from nas.search.loop import ReferenceFailedError
-from nas.search.testing import Rejected, Script, plausible
+from nas.search.testing import Rejected, Script, SmallSpace, plausible
 from nas.training.result import TrainFailure
 from nas.trial import Outcome
 from search_spaces.candidate import Candidate
+from search_spaces.space import Choices
 from tests.nas_tests.search.small_studies import (
+    CLASSES,
+    IMAGE,
     LARGE,
     LARGE_REFERENCES,
     SMALL,
@@ -104,6 +107,16 @@ def test_references_come_first_and_once(tmp_path: Path) -> None:
     assert names[:3] == ["reference", "convolution_only", "attention_heavy"]
     assert not any(names[3:])
     assert tuple(record.candidate for record in done.records[:3]) == SMALL_REFERENCES[:3]
+
+
+def test_the_references_that_come_first_are_the_spaces_first_whatever_their_names(tmp_path: Path) -> None:
+    class Renamed(SmallSpace):
+        def references(self) -> dict[str, Choices]:
+            return {f"mix {number}": choices for number, choices in enumerate(super().references().values())}
+
+    done = run(configure(tmp_path / "study", trials=4), space=Renamed(IMAGE, CLASSES), script=plausible)
+    names = [trial.user_attrs.get("reference") for trial in optuna_trials(done)]
+    assert names[:4] == ["mix 0", "mix 1", "mix 2", None]
 
 
 # Duplicates

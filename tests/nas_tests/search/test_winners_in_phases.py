@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from nas.search.plain_looks import look_at_other_phases
 from nas.search.progress import Silent
 from nas.search.testing import FakeWorkbench, Rejected, Script
 from nas.search.winners import keep_winners
-from nas.search.zoo import measure_zoo, zoo_of, zoo_seconds
+from nas.search.zoo import LIMIT_S, measure_zoo, zoo_of, zoo_seconds
 from nas.training.data.sources import load_task
 from nas.training.task import TaskSettings
 from nas.trial import Outcome
@@ -269,6 +270,22 @@ def test_a_network_that_fails_is_a_line_in_the_table_and_is_not_tried_again(stud
     study.new_process()
     measure_zoo(PHASED, study.bench, study.ledger, watcher)
     assert study.bench.calls == []
+
+
+def test_a_zoo_that_takes_long_is_gone_on_with_by_the_same_command(study: Study) -> None:
+    notes: list[str] = []
+    watcher = Silent()
+    watcher.note = notes.append  # type: ignore[method-assign]
+    clock = itertools.count(0.0, LIMIT_S / 3.5)
+    measure_zoo(PHASED, study.bench, study.ledger, watcher, clock=lambda: next(clock))
+    first = study.bench.num_calls("compile")
+    assert notes == [
+        f"network 'convolution_only' of the space and those after it are not measured: {LIMIT_S:.0f} s are over"
+    ]
+    study.new_process()
+    measure_zoo(PHASED, study.bench, study.ledger, watcher)
+    assert first == 2 < study.bench.num_calls("compile")
+    assert [network.name for network in zoo_of(PHASED, TIMED, study.ledger)] == list(PHASED.references())
 
 
 def test_without_measuring_the_zoo_has_the_networks_that_were_trials(study: Study) -> None:
