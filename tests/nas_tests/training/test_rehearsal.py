@@ -11,6 +11,7 @@ from search_spaces.candidate import Candidate
 from search_spaces.registry import make_space
 from search_spaces.space import replay
 from tests.nas_tests.training.small_tasks import QUICK, bright_half_task, build_small, candidate_of
+from tests.nas_tests.training.small_texts import small_task
 
 TASK = bright_half_task()
 
@@ -31,6 +32,15 @@ def test_every_reference_of_the_vision_space_passes() -> None:
     for name, choices in space.references().items():
         if name != "largest":
             seen = rehearse(replay(space, choices), TASK, Recipe(num_threads=1), seed=0)
+            assert rehearsal_fault(seen) is None, (name, seen)
+
+
+def test_every_kind_of_network_of_the_language_space_passes() -> None:
+    task = small_task()
+    space = make_space("hybrid_language", task.input, task.head)
+    for name, choices in space.references().items():
+        if name != "largest":
+            seen = rehearse(replay(space, choices), task, Recipe(num_threads=1, batch_size=8), seed=0)
             assert rehearsal_fault(seen) is None, (name, seen)
 
 
