@@ -44,6 +44,20 @@ def test_what_is_no_candidate_is_one_line(machine: FakeMachine, candidate: Path,
     assert not (tmp_path / "o").exists()
 
 
+@pytest.mark.parametrize("command", ["export", "profile"])
+def test_a_network_that_no_memory_or_file_holds_is_one_line(
+    machine: FakeMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("NAS_CACHE_DIR", str(tmp_path / "cache"))
+    printed = machine.nas("spaces", "hybrid_language_1b2", "--vocabulary", str(10**9), "--candidate", "lfm2_like").out
+    (tmp_path / "huge.json").write_text(printed)
+    options = ["--out", tmp_path / "o", "--phase", "decode@4096"] if command == "export" else []
+    said = machine.nas(command, tmp_path / "huge.json", *options)
+    assert (said.code, said.out) == (2, "")
+    assert "8196.14 GB of weights" in said.err.splitlines()[-1]
+    assert not (tmp_path / "o").exists()
+
+
 def test_damaged_weights_are_one_line_and_leave_nothing_behind(
     machine: FakeMachine, candidate: Path, tmp_path: Path
 ) -> None:

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
-from nas.compile.compile_worker import CompileRequest
+from nas.compile.compile_worker import CompileRequest, plan
 from nas.compile.memory import (
     BASE_BYTES,
     ONE_PIECE_BYTES,
@@ -14,6 +15,7 @@ from nas.compile.memory import (
     weights_bytes,
 )
 from nas.compile.onnx import export_onnx
+from nas.compile.workers import WorkerFailure, WorkerPool
 from search_spaces.candidate import Candidate
 from search_spaces.registry import example_space
 from search_spaces.space import replay
@@ -43,6 +45,18 @@ def test_one_file_holds_350_million_parameters_and_not_1200_million() -> None:
     require_one_piece(LARGE)
     with pytest.raises(ModelTooLargeError, match=r"4\.68 GB of weights; an ONNX file in one piece .* nas export"):
         require_one_piece(LARGEST)
+
+
+def test_a_compile_worker_refuses_what_no_memory_holds_and_lives_on(compile_pool: WorkerPool[Any], target: str) -> None:
+    space = example_space("hybrid_language_1b2", {"vocabulary": 10**9})
+    huge = replay(space, space.references()["lfm2_like"])
+    request = CompileRequest(
+        candidate_json=huge.canonical_json(), phase="decode@4096", weights=None, seed=0, target=target
+    )
+    failure = compile_pool.run(plan, request, timeout_s=120.0)
+    assert isinstance(failure, WorkerFailure)
+    assert failure.kind == "raised"
+    assert failure.reason.startswith("ModelTooLargeError: 8196.14 GB of weights need about 40981.8 GB of memory here")
 
 
 def test_a_network_that_one_file_cannot_hold_is_refused_before_it_is_built(
