@@ -23,9 +23,13 @@ DEFAULTS_OF_KIND: dict[str, Mapping[str, Default]] = {
         "training.weight_decay": 0.1,
         "training.label_smoothing": 0.0,
         "training.warmup_share": 0.1,
+        "compile.tuning_trials": 4,
     },
 }
 """Kind of task to dotted key to value; a key that is not here has the default of its section.
+
+Four schedules a kernel: two phases have twice the kernels of one, and the first written schedule is nearly always
+within a few percent of the best (`nas bench kernels`).
 
 `epochs` sets how long a training of language takes: about 25 s on two cores for a million parameters. Train holds eight
 times as much, so that the long trainings of a proxy audit see new text as well.
