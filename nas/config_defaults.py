@@ -27,7 +27,7 @@ DEFAULTS_OF_KIND: dict[str, Mapping[str, Default]] = {
 }
 """Kind of task to dotted key to value; a key that is not here has the default of its section.
 
-`epochs` sets how long a training of language takes: about 25 s on two cores for a million parameters. Train holds eight
+`epochs` alone sets how long a training of language takes. Train holds eight
 times as much, so that the long trainings of a proxy audit see new text as well.
 """
 
