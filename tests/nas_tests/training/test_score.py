@@ -45,7 +45,7 @@ def test_without_groups_each_example_stands_for_itself_and_one_group_is_none() -
 
 
 def test_the_interval_covers_the_truth_as_often_as_it_says_when_files_differ() -> None:
-    """60 files of 1 to 8 sequences, whose means differ more than their sequences: 95%, where plain ones cover 70%."""
+    """60 files of 1 to 8 sequences, whose means differ more than their sequences."""
     generator = np.random.default_rng(0)
     covered = plain = 0
     for _ in range(400):
