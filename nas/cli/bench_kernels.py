@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from nas.cli.spaces import parse_image
+from nas.cli.data_sizes import parse_image
 
 DEFAULT_TRIALS, QUICK_TRIALS = 64, 1
 NUM_REUSE = 40

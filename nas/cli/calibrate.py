@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nas.cli.spaces import parse_image
+from nas.cli.data_sizes import space_for
 
 if TYPE_CHECKING:
     from nas.search.calibration import CalibrationResult
-    from search_spaces.space import SearchSpace
 
 
 def calibrate(
@@ -21,8 +20,10 @@ def calibrate(
     device: Annotated[str, typer.Option(help="Name of the device; this machine is `local`.")] = "local",
     samples: Annotated[int, typer.Option(help="Candidates to measure for the fit, 8 at least.")] = 50,
     tests: Annotated[int, typer.Option(min=0, help="Random candidates to measure as a test.")] = 20,
-    size: Annotated[str, typer.Option("--input", help="Image as CHANNELSxHEIGHTxWIDTH.")] = "1x8x8",
-    classes: Annotated[int, typer.Option(help="Classes of the task.")] = 10,
+    size: Annotated[str | None, typer.Option("--input", help="Images as CHANNELSxHEIGHTxWIDTH.")] = None,
+    classes: Annotated[int | None, typer.Option(min=1, help="Classes of the task.")] = None,
+    context: Annotated[int | None, typer.Option(min=1, help="Longest text, in tokens.")] = None,
+    vocabulary: Annotated[int | None, typer.Option(min=1, help="Number of distinct tokens.")] = None,
     phase: Annotated[str | None, typer.Option(help="Entry point; the space's first by default.")] = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads of one inference.")] = 1,
     tuning_trials: Annotated[int, typer.Option(min=0, help="Schedules tried for each new kernel.")] = 16,
@@ -40,8 +41,6 @@ def calibrate(
     from profilers.cost_model.model import MIN_SAMPLES
     from profilers.cost_model.store import save
     from profilers.lock import state_folder
-    from search_spaces.candidate import BlockSpec
-    from search_spaces.registry import make_space
 
     if device != "local":
         raise calibration.CalibrationError(f"device {device!r}: unknown; allowed: local (this machine)")
@@ -49,9 +48,7 @@ def calibrate(
         raise calibration.CalibrationError(
             f"--samples {samples} is too few; allowed: {MIN_SAMPLES} or more, 50 are good"
         )
-    channels, height, width = parse_image(size)
-    image = BlockSpec.of("image", channels=channels, height=height, width=width)
-    chosen: SearchSpace = make_space(space, image, BlockSpec.of("classifier", classes=classes))
+    chosen = space_for(space, size, classes, context, vocabulary)
     timed = chosen_phase(phase, phase_names(chosen))
     config = calibration.config_for(
         space, device=device, threads=threads, tuning_trials=tuning_trials, folder=state_folder() / "calibrate"

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from nas.errors import NasError
-
-if TYPE_CHECKING:
-    pass
-
-
-class SpacesError(NasError):
-    """Options that do not go together, or that no space has a use for."""
+from nas.cli.data_sizes import DataSizesError, refuse_unused, sizes_given
 
 
 def spaces(
@@ -45,10 +38,12 @@ def spaces(
     from search_spaces.registry import SPACES
 
     if name is None and (candidate is not None or roofline):
-        raise SpacesError(f"--candidate and --roofline are for one space: nas spaces NAME; known: {', '.join(SPACES)}")
-    sizes = _sizes(size, {"classes": classes, "context": context, "vocabulary": vocabulary})
+        raise DataSizesError(
+            f"--candidate and --roofline are for one space: nas spaces NAME; known: {', '.join(SPACES)}"
+        )
+    sizes = sizes_given(size, {"classes": classes, "context": context, "vocabulary": vocabulary})
     shown = list(SPACES) if name is None else [name]
-    _refuse_unused(sizes, shown)
+    refuse_unused(sizes, shown)
     if candidate is not None:
         assert name is not None
         print(json.dumps(reference_candidate(name, candidate, sizes).to_json(), indent=1))
@@ -61,39 +56,3 @@ def spaces(
         print_overview(descriptions)
     else:
         print_space(descriptions[0], peaks)
-
-
-def parse_image(text: str) -> tuple[int, int, int]:
-    """Channels, height and width of `CxHxW`.
-
-    >>> parse_image("3x32x32")
-    (3, 32, 32)
-    """
-    parts = text.lower().split("x")
-    if len(parts) != 3 or not all(
-        part.isascii() and part.isdigit() and len(part) < 10 and int(part) > 0 for part in parts
-    ):
-        raise typer.BadParameter(
-            f"{text!r}; allowed: CHANNELSxHEIGHTxWIDTH, for instance 3x32x32", param_hint="--input"
-        )
-    channels, height, width = (int(part) for part in parts)
-    return channels, height, width
-
-
-def _sizes(image: str | None, given: dict[str, int | None]) -> dict[str, int]:
-    """The sizes that the user gave, by the name that a space's data has for them."""
-    sizes = {name: value for name, value in given.items() if value is not None}
-    if image is not None:
-        sizes |= dict(zip(("channels", "height", "width"), parse_image(image), strict=True))
-    return sizes
-
-
-def _refuse_unused(sizes: dict[str, int], shown: list[str]) -> None:
-    from nas.space_description import sizes_of
-    from search_spaces.registry import SPACES
-
-    known = sizes_of(shown)
-    unused = sorted(set(sizes) - known)
-    if unused and all(name in SPACES for name in shown):
-        option = "--input" if unused[0] in ("channels", "height", "width") else f"--{unused[0]}"
-        raise SpacesError(f"{option}: the data of space {shown[0]!r} has {', '.join(sorted(known))}; leave it out")

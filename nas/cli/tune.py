@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nas.cli.spaces import parse_image
+from nas.cli.data_sizes import space_for
 
 if TYPE_CHECKING:
     from nas.compile.tune_space import SpaceTuning
@@ -27,8 +27,10 @@ def tune(
     device: Annotated[str, typer.Option(help="Name of the device; this machine is `local`.")] = "local",
     trials: Annotated[int, typer.Option(help="Schedules tried for each kernel with real work.")] = DEFAULT_TRIALS,
     minutes: Annotated[float | None, typer.Option(help="Start no kernel after this many minutes.")] = None,
-    size: Annotated[str, typer.Option("--input", help="Image as CHANNELSxHEIGHTxWIDTH.")] = "1x8x8",
-    classes: Annotated[int, typer.Option(help="Classes of the task.")] = 10,
+    size: Annotated[str | None, typer.Option("--input", help="Images as CHANNELSxHEIGHTxWIDTH.")] = None,
+    classes: Annotated[int | None, typer.Option(min=1, help="Classes of the task.")] = None,
+    context: Annotated[int | None, typer.Option(min=1, help="Longest text, in tokens.")] = None,
+    vocabulary: Annotated[int | None, typer.Option(min=1, help="Number of distinct tokens.")] = None,
     phase: Annotated[
         str | None, typer.Option(help="Only the kernels of this entry point; all of the space's by default.")
     ] = None,
@@ -53,16 +55,12 @@ def tune(
     from nas.phases import chosen_phase, phase_names
     from profilers.device import local_device
     from profilers.lock import state_folder
-    from search_spaces.candidate import BlockSpec
-    from search_spaces.registry import make_space
 
     _check(device, trials, minutes)
     spec = local_device(parse_threads(threads, len(os.sched_getaffinity(0))))
-    channels, height, width = parse_image(size)
     chosen = None
     if space is not None or (import_from is None and export_to is None):
-        image = BlockSpec.of("image", channels=channels, height=height, width=width)
-        chosen = make_space(space or DEFAULT_SPACE, image, BlockSpec.of("classifier", classes=classes))
+        chosen = space_for(space or DEFAULT_SPACE, size, classes, context, vocabulary)
     known = () if chosen is None else phase_names(chosen)
     phases = (chosen_phase(phase, known),) if phase is not None and known else known
     compiler = TvmCompiler(spec, CompileLimits(tuning_trials=trials, num_workers=workers), state_folder())

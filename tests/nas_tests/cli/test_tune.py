@@ -33,7 +33,7 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TuningDatabase:
         (["--minutes", "-1"], "nothing would be tuned; allowed: above 0"),
         (["--minutes", "nan"], "nothing would be tuned; allowed: above 0"),
         (["--device", "rpi5"], "cannot be tuned on from here; allowed: local"),
-        (["--space", "nope"], "space 'nope' is unknown; known: ['conv_attention']"),
+        (["--space", "nope"], "space 'nope' is unknown; known: ['conv_attention'"),
         (["--threads", "1000"], "allowed: 1 to"),
         (["--threads", "none"], "allowed: 1 to"),
         (["--input", "1x2x2"], "image is 1x2x2"),
