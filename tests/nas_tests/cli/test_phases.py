@@ -12,7 +12,7 @@ import pytest
 from nas.search.testing import Script
 from search_spaces.candidate import Candidate
 from search_spaces.layers import num_macs
-from search_spaces.registry import SPACES
+from search_spaces.registry import EXAMPLES, SPACES
 from search_spaces.space import replay
 from tests.nas_tests.cli.fake_machine import FakeMachine, Said
 from tests.nas_tests.profile.models import save_model
@@ -30,6 +30,7 @@ def by_work(candidate: Candidate) -> Script:
 def phased(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NAS_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setitem(SPACES, PhasedSpace.name, PhasedSpace)
+    monkeypatch.setitem(EXAMPLES, PhasedSpace.name, EXAMPLES["conv_attention"])
     machine.script = by_work
 
 

@@ -316,7 +316,9 @@ def test_each_winner_has_its_folder_with_everything_to_run_it(study: Study, task
     assert (digest, name) == (hashlib.sha256((folder / "weights.pt").read_bytes()).hexdigest(), "weights.pt")
     assert set(json.loads((folder / "measurements.json").read_text())) == {"tvm", "onnxruntime"}
     inputs = json.loads((folder / "inputs.json").read_text())
-    assert inputs == {"mean": list(task.mean), "std": list(task.std), "class_names": [str(i) for i in range(10)]}
+    assert inputs == task.facts()
+    assert inputs["mean"] == list(task.mean) and inputs["std"] == list(task.std)
+    assert inputs["class_names"] == [str(label) for label in range(10)]
 
 
 def test_winners_of_an_earlier_front_and_halves_are_removed_and_notes_stay(study: Study, task: Task) -> None:

@@ -46,8 +46,10 @@ def run(folder: Path, audit: AuditPlan | None = None, **changes: object) -> Stud
     }  # fmt: skip
     config = load_config(overrides=settings | changes)
 
-    def make(config: StudyConfig, folder: Path, ledger: Ledger, phase: str, watcher: Watcher) -> TinyBench:
-        return TinyBench(folder=folder, ledger=ledger, script=by_work, phase=phase, config=config, build=small_network)
+    def make(config: StudyConfig, folder: Path, ledger: Ledger, phases: tuple[str, ...], watcher: Watcher) -> TinyBench:
+        return TinyBench(
+            folder=folder, ledger=ledger, script=by_work, phases=phases, config=config, build=small_network
+        )
 
     return run_study(
         config,
