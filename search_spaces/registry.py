@@ -8,6 +8,7 @@ from functools import partial
 from search_spaces.candidate import BlockSpec, CandidateError
 from search_spaces.conv_attention import ConvAttentionSpace
 from search_spaces.hybrid_language import SCALES, HybridLanguageSpace
+from search_spaces.hybrid_vision_language import HybridVisionLanguageSpace
 from search_spaces.space import SearchSpace
 
 SpaceFactory = Callable[[BlockSpec, BlockSpec], SearchSpace]
@@ -16,6 +17,7 @@ SpaceFactory = Callable[[BlockSpec, BlockSpec], SearchSpace]
 SPACES: dict[str, SpaceFactory] = {
     "conv_attention": ConvAttentionSpace,
     **{name: partial(HybridLanguageSpace, name=name) for name in SCALES},
+    "hybrid_vision_language": HybridVisionLanguageSpace,
 }
 """Every known space; add one with `register`, or with a line here when it ships with the package."""
 
