@@ -24,11 +24,28 @@ DEFAULTS_OF_KIND: dict[str, Mapping[str, Default]] = {
         "training.label_smoothing": 0.0,
         "training.warmup_share": 0.1,
     },
+    "visual_question_answering": {
+        "task.name": "easy-vqa",
+        "task.context": 48,
+        "task.max_train_examples": 11400,
+        "task.max_val_examples": 1500,
+        "training.epochs": 6,
+        "training.epoch_examples": 4000,
+        "training.batch_size": 16,
+        "training.learning_rate": 2e-3,
+        "training.weight_decay": 0.05,
+        "training.label_smoothing": 0.0,
+        "training.warmup_share": 0.1,
+    },
 }
 """Kind of task to dotted key to value; a key that is not here has the default of its section.
 
 `epochs` alone sets how long a training of language takes. Train holds eight
 times as much, so that the long trainings of a proxy audit see new text as well.
+
+Of easy-vqa about 3,800 train questions ask for a colour and as many for a shape: 11,400 are as many of each kind as of
+those that are answered yes or no. With the kinds as they come (four of six yes or no), networks of one attention layer
+still answered colours by chance after 24,000 examples; drawn evenly, after 12,000 they were at 0.46.
 """
 
 

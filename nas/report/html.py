@@ -139,6 +139,8 @@ def _front(summary: StudySummary) -> Element:
         f"Latency of {summary.phase}, measured again in fresh processes; smaller numbers are 95% intervals."
         " Each network is in winners/, under its name."
     )
+    if summary.baselines_text is not None:
+        note += f" For comparison, the {summary.baselines_text}."
     return section("The front", table(headers, rows, numeric=range(2, 8)), element("p", note, class_="note"))
 
 
