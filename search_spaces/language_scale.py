@@ -25,6 +25,7 @@ class LanguageScale:
         expansions: widths of the gated unit, per channel of the network.
         attention, convolution: the mixers of the references.
         reference_width, reference_expansion, reference_depth: of the references.
+        reference_attention: layers of `lfm2_like` that are attention, from 0; None: where LFM2 has them.
     """
 
     widths: tuple[int, ...]
@@ -36,6 +37,7 @@ class LanguageScale:
     reference_width: int
     reference_expansion: int
     reference_depth: int
+    reference_attention: tuple[int, ...] | None = None
 
     def choose(self, suggest: Suggest) -> tuple[int, tuple[BlockSpec, ...]]:
         """The width, and mixers and units in turn.
@@ -83,11 +85,10 @@ class LanguageScale:
         differ in their mixers alone.
         """
         depth, kinds = self.reference_depth, self.mixers
+        attention = self.reference_attention or attention_layers(depth)
         window, linear = (next(name for name in kinds if name.startswith(start)) for start in ("window", "linear"))
         mixes = {
-            "lfm2_like": [
-                self.attention if layer in attention_layers(depth) else self.convolution for layer in range(depth)
-            ],
+            "lfm2_like": [self.attention if layer in attention else self.convolution for layer in range(depth)],
             "attention_only": [self.attention] * depth,
             "convolution_only": [self.convolution] * depth,
             "window_only": [window] * depth,

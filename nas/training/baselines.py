@@ -84,10 +84,12 @@ def commonest_answer(task: Task, split: SplitName) -> float:
 def question_only(task: Task, split: SplitName) -> float:
     """Share of a split's questions that are right with the commonest train answer to the same words.
 
-    A question that train lacks gets the commonest answer of all: no image is looked at.
+    A question that train lacks gets the commonest answer of all: no image is looked at. Train is all of it, also where
+    a limit leaves networks a part.
     """
+    train = task.train if task.whole_train is None else task.whole_train
     by_question: dict[bytes, Counter[bytes]] = {}
-    for question, answer in _pairs(task.train):
+    for question, answer in _pairs(train):
         by_question.setdefault(question, Counter())[answer] += 1
     overall = _commonest(sum(by_question.values(), Counter[bytes]()))
     best = {question: _commonest(counts) for question, counts in by_question.items()}

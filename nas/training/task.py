@@ -201,6 +201,7 @@ class Task:
             no text.
         images: uint8, (images, channels, height, width), where several examples are about one image; None where
             each example has its own.
+        whole_train: train before a limit thinned it, for baselines that cost nothing to learn; None: `train` is all.
     """
 
     name: str
@@ -218,6 +219,7 @@ class Task:
     domains: tuple[str, ...] = ()
     tokenizer: str | None = None
     images: NDArray[Any] | None = None
+    whole_train: Split | None = None
 
     def split(self, name: SplitName) -> Split:
         """The split called `name`."""

@@ -76,6 +76,9 @@ def visual_question_task(settings: TaskSettings, images: NDArray[Any], asked: Se
         name: _split(asked, rows, kinds, chosen, context)
         for name, chosen in _chosen(settings, parts, kinds.numbers).items()
     }
+    whole_train = None
+    if len(splits["train"]) < (parts == 0).sum():
+        whole_train = _split(asked, rows, kinds, np.flatnonzero(parts == 0), context)
     mean, std = channel_constants(kept[np.unique(splits["train"].inputs[:, 0])])
     _, channels, height, width = kept.shape
     return Task(
@@ -94,6 +97,7 @@ def visual_question_task(settings: TaskSettings, images: NDArray[Any], asked: Se
         val=splits["val"],
         test=splits["test"],
         images=kept,
+        whole_train=whole_train,
         domains=kinds.names,
     )
 

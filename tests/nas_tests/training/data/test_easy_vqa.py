@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from nas.training.audit import audit_splits
+from nas.training.baselines import baseline_of
 from nas.training.data.sources import load_task
 from nas.training.task import Task, TaskError, TaskSettings
 
@@ -41,3 +42,10 @@ def test_its_splits_have_nothing_odd_about_them(task: Task) -> None:
 def test_its_kinds_of_questions_are_those_of_its_answers(task: Task) -> None:
     names = sorted(name.split("/")[0] for name in task.domains)
     assert names == ["black", "circle", "no"]
+
+
+def test_the_question_alone_is_worth_what_is_published_whatever_part_networks_learn_from(task: Task) -> None:
+    baseline = baseline_of(task, "test")
+    assert baseline.value == pytest.approx(0.670, abs=0.002)
+    few = load_task(SETTINGS.model_copy(update={"max_train_examples": 300}))
+    assert len(few.train) == 300 and baseline_of(few, "test") == baseline
