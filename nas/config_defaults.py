@@ -25,6 +25,20 @@ DEFAULTS_OF_KIND: dict[str, Mapping[str, Default]] = {
         "training.warmup_share": 0.1,
         "compile.tuning_trials": 4,
     },
+    "visual_question_answering": {
+        "task.name": "easy-vqa",
+        "task.context": 48,
+        "task.max_train_examples": 11400,
+        "task.max_val_examples": 1500,
+        "training.epochs": 6,
+        "training.epoch_examples": 4000,
+        "training.batch_size": 16,
+        "training.learning_rate": 2e-3,
+        "training.weight_decay": 0.05,
+        "training.label_smoothing": 0.0,
+        "training.warmup_share": 0.1,
+        "compile.tuning_trials": 4,
+    },
 }
 """Kind of task to dotted key to value; a key that is not here has the default of its section.
 
@@ -35,6 +49,10 @@ Two sequences a step: with as many tokens in all, 4 or 8 a step were worse for e
 byte, 8, 4, 2 sequences: short convolutions 2.58, 2.48, 2.42; attention 3.72, 3.37, 3.16; an LFM2-like mix 2.58, 2.50,
 2.44), and so was a rate of 6e-3. `epochs` alone sets how long a training is: about 25 s on two cores for 1.5 million
 parameters. Train holds ten times as much, so that the long trainings of a proxy audit see new text as well.
+
+Of easy-vqa about 3,800 train questions ask for a colour and as many for a shape: 11,400 are as many of each kind as of
+those that are answered yes or no. With the kinds as they come (four of six yes or no), networks of one attention layer
+still answered colours by chance after 24,000 examples; drawn evenly, after 12,000 they were at 0.46.
 """
 
 

@@ -13,14 +13,18 @@ from search_spaces.blocks.grouped_attention import GroupedAttention, WindowAtten
 from search_spaces.blocks.language_model import LanguageModel
 from search_spaces.blocks.language_parts import Embedding, GatedUnit, LanguageHead
 from search_spaces.blocks.linear_attention import LinearAttention
+from search_spaces.blocks.patch_stem import PatchStem
 from search_spaces.blocks.short_convolution import ShortConvolution
+from search_spaces.blocks.vision_language_model import VisionLanguageModel
 from search_spaces.candidate import BlockSpec, Candidate, CandidateError
 from search_spaces.entry import EntryPoint, normal_inputs
 from search_spaces.language_entry import language_disagreement, language_entry
 from search_spaces.language_layers import block_state
 from search_spaces.layer import Shape
-from search_spaces.layers import input_shape, layers_of_block
+from search_spaces.layers import every_block
 from search_spaces.space import Phase
+from search_spaces.vision_language_entry import vision_language_disagreement, vision_language_entry
+from search_spaces.vision_language_layers import num_positions
 
 BLOCKS: dict[str, Callable[[BlockSpec, Shape], nn.Module]] = {
     "stem": lambda block, shape: Stem(shape[0], block.integer("width"), block.integer("stride")),
@@ -47,20 +51,33 @@ BLOCKS: dict[str, Callable[[BlockSpec, Shape], nn.Module]] = {
     "linear_attention": lambda block, shape: LinearAttention(
         shape[2], block.integer("heads"), block.integer("head_channels")
     ),
+    "patch_stem": lambda block, shape: PatchStem(
+        shape[0], block.integer("channels"), block.integer("patch"), block.integer("width")
+    ),
     "language_model": lambda block, shape: LanguageHead(shape[2]),
+    "vision_language_model": lambda block, shape: LanguageHead(shape[2]),
 }
 """Block kind to what builds it for the shape that enters it."""
 
 
 def _language_model(candidate: Candidate, blocks: Sequence[nn.Module], head: nn.Module) -> nn.Module:
     assert isinstance(head, LanguageHead)
-    sizes = [len(block_state(block, 1, 1)) for block in candidate.blocks]
-    return LanguageModel(blocks, head, candidate.input.integer("context"), sizes)
+    return LanguageModel(blocks, head, candidate.input.integer("context"), _state_sizes(candidate))
+
+
+def _vision_language_model(candidate: Candidate, blocks: Sequence[nn.Module], head: nn.Module) -> nn.Module:
+    assert isinstance(head, LanguageHead)
+    return VisionLanguageModel(blocks, head, num_positions(candidate), _state_sizes(candidate))
+
+
+def _state_sizes(candidate: Candidate) -> list[int]:
+    return [len(block_state(block, 1, 1)) for block in candidate.blocks]
 
 
 NETWORKS: dict[str, Callable[[Candidate, Sequence[nn.Module], nn.Module], nn.Module]] = {
     "classifier": lambda candidate, blocks, head: ImageClassifier(blocks, head),
     "language_model": _language_model,
+    "vision_language_model": _vision_language_model,
 }
 """Head kind to the network that runs the blocks of a candidate and that head."""
 
@@ -73,15 +90,8 @@ def build_model(candidate: Candidate) -> nn.Module:
     """
     if candidate.head.kind not in NETWORKS:
         raise CandidateError(f"head kind {candidate.head.kind!r} is unknown; known: {sorted(NETWORKS)}")
-    shape = input_shape(candidate.input)
-    modules = []
-    for block in (*candidate.blocks, candidate.head):
-        if block.kind not in BLOCKS:
-            raise CandidateError(f"block kind {block.kind!r} is unknown; known: {sorted(BLOCKS)}")
-        # layers_of_block goes first: it checks the options and says what is wrong with them.
-        _, shape_after = layers_of_block(block, shape)
-        modules.append(BLOCKS[block.kind](block, shape))
-        shape = shape_after
+    # every_block goes first: it checks the options and says what is wrong with them.
+    modules = [BLOCKS[placed.block.kind](placed.block, placed.shape) for placed in every_block(candidate)]
     return NETWORKS[candidate.head.kind](candidate, modules[:-1], modules[-1])
 
 
@@ -112,10 +122,14 @@ def disagreement(model: nn.Module, candidate: Candidate, phase: Phase, tolerance
     return DISAGREEMENTS[candidate.head.kind](model, candidate, phase, tolerance)
 
 
-ENTRY_POINTS: dict[str, Callable[[nn.Module, Candidate, Phase], EntryPoint]] = {"language_model": language_entry}
+ENTRY_POINTS: dict[str, Callable[[nn.Module, Candidate, Phase], EntryPoint]] = {
+    "language_model": language_entry,
+    "vision_language_model": vision_language_entry,
+}
 """Head kind to what makes the entry points of its networks; without one, every phase is the network itself."""
 
 DISAGREEMENTS: dict[str, Callable[[nn.Module, Candidate, Phase, float], str | None]] = {
-    "language_model": language_disagreement
+    "language_model": language_disagreement,
+    "vision_language_model": vision_language_disagreement,
 }
 """Head kind to what compares the entry points of its networks with their whole pass; without one, they are the same."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 
-from search_spaces.candidate import BlockSpec, Candidate, CandidateError, TensorSpec, Value
+from search_spaces.candidate import BlockSpec, Candidate, CandidateError, TensorSpec
 from search_spaces.kernels import Kernel, heavy_kernels
-from search_spaces.language_layers import network_state, parse_phase
+from search_spaces.language_layers import decode_inputs
+from search_spaces.language_scale import LanguageScale, mixers_of
 from search_spaces.layer import Layer
 from search_spaces.layers import input_shape, layers_of, layers_of_block, state_bytes
 from search_spaces.space import Choices, Phase, Suggest, replay
@@ -23,54 +23,11 @@ MIN_CONTEXT = 8
 """A shorter context has nothing to mix: a quarter of it is already two tokens."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LanguageScale:
-    """What the networks of one scale are made of.
-
-    Attributes:
-        widths: channels of the network.
-        depths: numbers of layers, a mixer and a gated unit each.
-        mixers: answer to a `.mixer` question to the block that it puts into the candidate.
-        expansions: widths of the gated unit, per channel of the network.
-        attention, convolution: the mixers of the references.
-        reference_width, reference_expansion, reference_depth: of the references.
-    """
-
-    widths: tuple[int, ...]
-    depths: tuple[int, ...]
-    mixers: Mapping[str, BlockSpec]
-    expansions: tuple[int, ...]
-    attention: str
-    convolution: str
-    reference_width: int
-    reference_expansion: int
-    reference_depth: int
-
-
-def _mixers(
-    heads_and_groups: Sequence[tuple[int, int]], head_channels: int, window: tuple[int, int, int], linear_heads: int
-) -> dict[str, BlockSpec]:
-    """Short convolutions of three sizes, attention of several numbers of heads, one window, one linear attention."""
-    mixers = {f"conv_k{kernel}": BlockSpec.of("short_convolution", kernel=kernel) for kernel in (3, 5, 7)}
-    for heads, groups in heads_and_groups:
-        mixers[f"attention_q{heads}_kv{groups}"] = BlockSpec.of(
-            "grouped_attention", heads=heads, groups=groups, head_channels=head_channels
-        )
-    heads, groups, size = window
-    mixers[f"window{size}_q{heads}_kv{groups}"] = BlockSpec.of(
-        "window_attention", heads=heads, groups=groups, head_channels=head_channels, window=size
-    )
-    mixers[f"linear_h{linear_heads}"] = BlockSpec.of(
-        "linear_attention", heads=linear_heads, head_channels=head_channels
-    )
-    return mixers
-
-
 SCALES: dict[str, LanguageScale] = {
     "hybrid_language": LanguageScale(
         widths=(128, 192, 256),
         depths=(2, 4, 6),
-        mixers=_mixers(((4, 1), (4, 4), (8, 2)), 32, (4, 1, 64), 4),
+        mixers=mixers_of(((4, 1), (4, 4), (8, 2)), 32, (4, 1, 64), 4),
         expansions=(1, 2, 4),
         attention="attention_q8_kv2",
         convolution="conv_k3",
@@ -83,7 +40,7 @@ SCALES: dict[str, LanguageScale] = {
     "hybrid_language_350m": LanguageScale(
         widths=(768, 1024, 1280),
         depths=(12, 16, 20),
-        mixers=_mixers(((16, 4), (16, 8), (16, 16)), 64, (16, 8, 1024), 16),
+        mixers=mixers_of(((16, 4), (16, 8), (16, 16)), 64, (16, 8, 1024), 16),
         expansions=(2, 3, 4),
         attention="attention_q16_kv8",
         convolution="conv_k3",
@@ -94,7 +51,7 @@ SCALES: dict[str, LanguageScale] = {
     "hybrid_language_1b2": LanguageScale(
         widths=(1536, 2048, 2560),
         depths=(12, 16, 20),
-        mixers=_mixers(((32, 4), (32, 8), (32, 32)), 64, (32, 8, 1024), 32),
+        mixers=mixers_of(((32, 4), (32, 8), (32, 32)), 64, (32, 8, 1024), 32),
         expansions=(2, 3, 4),
         attention="attention_q32_kv8",
         convolution="conv_k3",
@@ -104,9 +61,6 @@ SCALES: dict[str, LanguageScale] = {
     ),
 }
 """Name of each language space to its scale."""
-
-_ATTENTION_OF_16 = (2, 5, 8, 10, 12, 14)
-"""The six attention layers of LFM2's sixteen, counted from 0 (Liquid AI 2025, model configuration)."""
 
 
 class HybridLanguageSpace:
@@ -128,18 +82,13 @@ class HybridLanguageSpace:
         _check(name, input, head)
         self.name, self.input, self.head = name, input, head
         self.scale = SCALES[name]
-        self._names = {block: name for name, block in self.scale.mixers.items()}
 
     def sample(self, suggest: Suggest) -> Candidate:
         """Asks for `width`, `depth`, `layer0.mixer`, `layer0.expansion`, ...; only for layers that exist."""
-        width = suggest.choose("width", self.scale.widths)
-        blocks = [BlockSpec.of("embedding", vocabulary=self.head.integer("vocabulary"), width=width)]
-        for layer in range(suggest.choose("depth", self.scale.depths)):
-            blocks.append(self.scale.mixers[suggest.choose(f"layer{layer}.mixer", tuple(self.scale.mixers))])
-            expansion = suggest.choose(f"layer{layer}.expansion", self.scale.expansions)
-            blocks.append(BlockSpec.of("gated_unit", hidden=expansion * width))
+        width, blocks = self.scale.choose(suggest)
+        embedding = BlockSpec.of("embedding", vocabulary=self.head.integer("vocabulary"), width=width)
         return Candidate(
-            space=self.name, space_version=self.version, input=self.input, blocks=tuple(blocks), head=self.head
+            space=self.name, space_version=self.version, input=self.input, blocks=(embedding, *blocks), head=self.head
         )
 
     def phases(self, candidate: Candidate) -> tuple[Phase, ...]:
@@ -159,12 +108,7 @@ class HybridLanguageSpace:
         Raises:
             CandidateError: this space cannot make `candidate`.
         """
-        choices = self.choices_of(candidate)
-        vector = [math.log2(float(choices["width"])), float(choices["depth"])]
-        for slot in range(max(self.scale.depths)):
-            mixer = choices.get(f"layer{slot}.mixer", "none")
-            vector += [float(mixer == known) for known in (*self.scale.mixers, "none")]
-            vector.append(math.log2(float(choices.get(f"layer{slot}.expansion", 0.5))))
+        vector = self.scale.encode(self.choices_of(candidate))
         layers = layers_of(candidate)
         vector.append(math.log10(sum(layer.num_macs for layer in layers)))
         vector.append(math.log10(sum(layer.num_params for layer in layers)))
@@ -179,17 +123,10 @@ class HybridLanguageSpace:
             CandidateError: this space cannot make it.
         """
         self._check_own(candidate)
-        blocks = candidate.blocks
-        if len(blocks) % 2 == 0 or not blocks or blocks[0].kind != "embedding":
-            raise CandidateError(f"candidate {candidate.candidate_id}: not an embedding and pairs of mixer and unit")
-        width = blocks[0].integer("width")
-        layers: list[tuple[str, int]] = []
-        for mixer, unit in zip(blocks[1::2], blocks[2::2], strict=True):
-            if mixer not in self._names or unit.kind != "gated_unit" or unit.integer("hidden") % width:
-                odd = mixer if mixer not in self._names else unit
-                raise CandidateError(f"block {odd.to_json()} does not belong here in space {self.name!r}")
-            layers.append((self._names[mixer], unit.integer("hidden") // width))
-        choices = _choices(width, layers)
+        first, *rest = candidate.blocks or (candidate.head,)
+        if first.kind != "embedding":
+            raise CandidateError(f"block {first.to_json()} does not belong here: space {self.name!r} has an embedding")
+        choices = self.scale.choices_of(first.integer("width"), rest)
         if replay(self, choices) != candidate:
             raise CandidateError(
                 f"candidate {candidate.candidate_id} is for other data: it has {candidate.input.to_json()} and "
@@ -203,29 +140,11 @@ class HybridLanguageSpace:
         All but `smallest` and `largest` (fewest and most parameters) have one width, depth and expansion, so that they
         differ in their mixers alone.
         """
-        scale = self.scale
-        depth, kinds = scale.reference_depth, scale.mixers
-        window, linear = (next(name for name in kinds if name.startswith(start)) for start in ("window", "linear"))
-        mixes = {
-            "lfm2_like": [
-                scale.attention if layer in attention_layers(depth) else scale.convolution for layer in range(depth)
-            ],
-            "attention_only": [scale.attention] * depth,
-            "convolution_only": [scale.convolution] * depth,
-            "window_only": [window] * depth,
-            "linear_only": [linear] * depth,
-        }
-        zoo = {
-            name: _choices(scale.reference_width, [(mixer, scale.reference_expansion) for mixer in mixers])
-            for name, mixers in mixes.items()
-        }
-        return zoo | {"smallest": self._extreme(0), "largest": self._extreme(-1)}
+        return self.scale.references()
 
     def num_candidates(self) -> int:
         """The exact number of candidates: every answer changes the network, so answers can be counted."""
-        per_layer = len(self.scale.mixers) * len(self.scale.expansions)
-        combinations = [per_layer**depth for depth in self.scale.depths]
-        return len(self.scale.widths) * int(sum(combinations))
+        return self.scale.num_choices()
 
     def kernels(self) -> tuple[Kernel, ...]:
         """Every distinct heavy kernel of decode and prefill at the whole context, the largest share of work first."""
@@ -233,32 +152,13 @@ class HybridLanguageSpace:
 
     def _expected_layers(self) -> Iterator[tuple[float, Layer]]:
         """Every layer that an option brings in both phases, with the mean number of times a candidate has it."""
-        scale, context = self.scale, self.input.integer("context")
-        mean_depth = sum(scale.depths) / len(scale.depths)
-        for width, kind in itertools.product(scale.widths, ("decode", "prefill")):
+        context = self.input.integer("context")
+        for width, kind in itertools.product(self.scale.widths, ("decode", "prefill")):
             tokens, past, _ = input_shape(self.input, f"{kind}@{context}")
-            shape, chance = (tokens, past, width), 1 / len(scale.widths)
             embedding = BlockSpec.of("embedding", vocabulary=self.head.integer("vocabulary"), width=width)
-            per_layer = mean_depth * chance
-            blocks = [(chance, embedding), (chance, self.head)]
-            blocks += [(per_layer / len(scale.mixers), block) for block in scale.mixers.values()]
-            blocks += [
-                (per_layer / len(scale.expansions), BlockSpec.of("gated_unit", hidden=expansion * width))
-                for expansion in scale.expansions
-            ]
-            for uses, block in blocks:
-                yield from ((uses, layer) for layer in layers_of_block(block, shape)[0])
-
-    def _extreme(self, end: int) -> Choices:
-        """The choices with the fewest (`end` 0) or most (-1) parameters."""
-        scale = self.scale
-        width = sorted(scale.widths)[end]
-        params = {
-            name: sum(layer.num_params for layer in layers_of_block(block, (1, 1, width))[0])
-            for name, block in scale.mixers.items()
-        }
-        mixer = sorted(params, key=lambda name: params[name])[end]
-        return _choices(width, [(mixer, sorted(scale.expansions)[end])] * sorted(scale.depths)[end])
+            for uses, block in [(1.0, embedding), (1.0, self.head), *self.scale.expected_blocks(width)]:
+                layers, _ = layers_of_block(block, (tokens, past, width))
+                yield from ((uses / len(self.scale.widths), layer) for layer in layers)
 
     def _check_own(self, candidate: Candidate) -> None:
         if (candidate.space, candidate.space_version) != (self.name, self.version):
@@ -268,36 +168,12 @@ class HybridLanguageSpace:
             )
 
 
-def attention_layers(depth: int) -> tuple[int, ...]:
-    """Which layers of an LFM2-like network are attention: the six of sixteen, or as far down for other depths.
-
-    >>> attention_layers(16)
-    (2, 5, 8, 10, 12, 14)
-    >>> attention_layers(4)
-    (2,)
-    """
-    if depth == 16:
-        return _ATTENTION_OF_16
-    return tuple(range(2, depth, 3))
-
-
-def _choices(width: int, layers: Sequence[tuple[str, int]]) -> Choices:
-    choices: dict[str, Value] = {"width": width, "depth": len(layers)}
-    for index, (mixer, expansion) in enumerate(layers):
-        choices[f"layer{index}.mixer"] = mixer
-        choices[f"layer{index}.expansion"] = expansion
-    return choices
-
-
 def _prefill(context: int) -> Phase:
     return Phase(name=f"prefill@{context}", inputs=(TensorSpec(name="tokens", shape=(1, context), dtype="int32"),))
 
 
 def _decode(candidate: Candidate, context: int) -> Phase:
-    name = f"decode@{context}"
-    assert parse_phase(name)
-    first = tuple(TensorSpec(name=each, shape=(1,), dtype="int32") for each in ("token", "position"))
-    return Phase(name=name, inputs=(*first, *network_state(candidate, context)))
+    return Phase(name=f"decode@{context}", inputs=decode_inputs(candidate, context))
 
 
 def _check(name: str, input: BlockSpec, head: BlockSpec) -> None:

@@ -33,7 +33,9 @@ def language_entry(model: nn.Module, candidate: Candidate, phase: Phase) -> Entr
     if kind == "prefill":
         return EntryPoint(module=Prefill(network, context), inputs=(tokens[None, :context],))
     position = max(1, context - context // 4)
-    state = prefilled_state(network, candidate, tokens[:position], context, noise=True)
+    with torch.no_grad():
+        x_btc = network.embed(tokens[None, :position])
+    state = prefilled_state(network, candidate, x_btc, context, noise=True)
     inputs = (tokens[position : position + 1], torch.tensor([position], dtype=torch.int32), *state)
     return EntryPoint(module=Decode(network), inputs=inputs)
 
@@ -45,12 +47,12 @@ def fixed_tokens(candidate: Candidate, count: int) -> Tensor:
 
 
 def prefilled_state(
-    model: LanguageModel, candidate: Candidate, tokens: Tensor, context: int, *, noise: bool = False
+    model: LanguageModel, candidate: Candidate, x_btc: Tensor, context: int, *, noise: bool = False
 ) -> list[Tensor]:
-    """The state after `tokens` (t,) in shapes for `context` tokens; slots without a token hold zeros, or noise."""
+    """The state after the vectors of one sequence, in shapes for `context` tokens; empty slots hold zeros, or noise."""
     generator = torch.Generator().manual_seed(INPUT_SEED + 1)
     with torch.no_grad():
-        _, *states = model.prefill(model.embed(tokens[None]), context)
+        _, *states = model.prefill(x_btc, context)
     grown = []
     for spec, state in zip(network_state(candidate, context), states, strict=True):
         if tuple(state.shape) != spec.shape:
@@ -75,6 +77,14 @@ class Agreement:
     num_tokens: int
     first_other_token: int | None
 
+    def contradiction(self, tolerance: float) -> str | None:
+        """In what the two differ, by more than `tolerance` for logits; None where they agree."""
+        if self.first_other_token is not None:
+            return f"token {self.first_other_token} would be another one"
+        if self.relative_error > tolerance:
+            return f"logits differ by {self.relative_error:.2g} of the largest, allowed {tolerance:.2g}"
+        return None
+
 
 def decode_agreement(model: nn.Module, candidate: Candidate, context: int, count: int = CHECKED_TOKENS) -> Agreement:
     """Decodes `count` tokens after a prefill, and compares with the whole pass over the same tokens.
@@ -93,17 +103,35 @@ def decode_agreement(model: nn.Module, candidate: Candidate, context: int, count
     start = context - count
     with torch.no_grad():
         whole_tv = network(tokens[None].long())[0]
-        first, *_ = network.prefill(network.embed(tokens[None, :start]), context)
-    decoder = Decoder(network.decode, prefilled_state(network, candidate, tokens[:start], context), start)
-    steps_tv = torch.stack([first[0], *[decoder.feed(int(token)) for token in tokens[start:]]])
-    wanted_tv = whole_tv[start - 1 :]
+        x_btc = network.embed(tokens[None, :start])
+    return compare_decoding(network, candidate, whole_tv[start - 1 :], x_btc, tokens[start:], context)
+
+
+def compare_decoding(
+    model: LanguageModel, candidate: Candidate, wanted_tv: Tensor, x_btc: Tensor, tokens: Tensor, slots: int
+) -> Agreement:
+    """Prefills with vectors, decodes `tokens` one by one, and compares with the logits of one whole pass.
+
+    Args:
+        model: the network of `candidate`, in evaluation mode.
+        candidate: what it was made of.
+        wanted_tv: logits after the last vector, and after each token.
+        x_btc: the vectors of what goes before the tokens.
+        tokens: what is decoded.
+        slots: of the state.
+    """
+    start = x_btc.shape[1]
+    with torch.no_grad():
+        first, *_ = model.prefill(x_btc, slots)
+    decoder = Decoder(model.decode, prefilled_state(model, candidate, x_btc, slots), start)
+    steps_tv = torch.stack([first[0], *[decoder.feed(int(token)) for token in tokens]])
     error = float((steps_tv - wanted_tv).abs().max() / wanted_tv.abs().max())
     margin = wanted_tv.topk(2, dim=-1).values
     # Two tokens that are equally likely within rounding are both the right answer.
     is_sure = margin[:, 0] - margin[:, 1] > error * wanted_tv.abs().max()
     others = torch.nonzero((steps_tv.argmax(-1) != wanted_tv.argmax(-1)) & is_sure)
     first_other = None if not len(others) else start + int(others[0])
-    return Agreement(relative_error=error, num_tokens=count, first_other_token=first_other)
+    return Agreement(relative_error=error, num_tokens=len(tokens), first_other_token=first_other)
 
 
 def language_disagreement(model: nn.Module, candidate: Candidate, phase: Phase, tolerance: float) -> str | None:
@@ -114,11 +142,7 @@ def language_disagreement(model: nn.Module, candidate: Candidate, phase: Phase, 
     kind, context = parse_phase(phase.name)
     if kind != "decode" or context < 2:
         return None
-    agreement = decode_agreement(model, candidate, context)
-    if agreement.first_other_token is not None:
-        what = f"token {agreement.first_other_token} would be another one"
-    elif agreement.relative_error > tolerance:
-        what = f"logits differ by {agreement.relative_error:.2g} of the largest, allowed {tolerance:.2g}"
-    else:
+    contradiction = decode_agreement(model, candidate, context).contradiction(tolerance)
+    if contradiction is None:
         return None
-    return f"{phase.name}: decoding token by token contradicts one pass over {context} tokens: {what}"
+    return f"{phase.name}: decoding token by token contradicts one pass over {context} tokens: {contradiction}"

@@ -80,6 +80,12 @@ def network_state(candidate: Candidate, context: int) -> tuple[TensorSpec, ...]:
     )
 
 
+def decode_inputs(candidate: Candidate, context: int) -> tuple[TensorSpec, ...]:
+    """What a decode step takes: `token` and `position` (1,), then the state for `context` tokens."""
+    first = tuple(TensorSpec(name=each, shape=(1,), dtype="int32") for each in ("token", "position"))
+    return (*first, *network_state(candidate, context))
+
+
 def language_state_bytes(candidate: Candidate, phase: str) -> int:
     """Bytes of one sequence's state at the phase's context."""
     _, context = parse_phase(phase)
@@ -247,7 +253,7 @@ def _linear_attention(block: BlockSpec, shape: Shape) -> BlockLayers:
     return (*first, *middle, *last), shape
 
 
-def _language_head(block: BlockSpec, shape: Shape) -> BlockLayers:
+def language_head(block: BlockSpec, shape: Shape) -> BlockLayers:
     """Logits of the last token only: that is all that the next one depends on."""
     _, past, width = _language_shape(block, shape)
     vocabulary = block.integer("vocabulary")
@@ -265,6 +271,6 @@ LANGUAGE_BLOCKS: dict[str, Callable[[BlockSpec, Shape], BlockLayers]] = {
     "grouped_attention": _attention,
     "window_attention": _attention,
     "linear_attention": _linear_attention,
-    "language_model": _language_head,
+    "language_model": language_head,
 }
 """Block kind to the function that lists its layers."""

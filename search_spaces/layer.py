@@ -48,6 +48,10 @@ BlockLayers = tuple[tuple[Layer, ...], Shape]
 """The layers of one block, and the shape that leaves it."""
 
 
+Route = tuple[Shape, range]
+"""Blocks that run one after the other (the head counts as one after the last), and the shape that enters the first."""
+
+
 def matrix_product(name: str, *, batch: int, rows: int, inner: int, columns: int) -> Layer:
     """A batch of products (rows, inner) x (inner, columns) of two activations.
 

@@ -5,22 +5,28 @@ A new family of blocks adds a file beside `image_layers.py` and a line here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from search_spaces.candidate import BlockSpec, Candidate, CandidateError
 from search_spaces.image_layers import IMAGE_BLOCKS, image_input
 from search_spaces.language_layers import LANGUAGE_BLOCKS, language_state_bytes, text_input
-from search_spaces.layer import BlockLayers, Layer, Shape
+from search_spaces.layer import BlockLayers, Layer, Route, Shape
+from search_spaces.vision_language_layers import (
+    VISION_LANGUAGE_BLOCKS,
+    vision_language_routes,
+    vision_language_state_bytes,
+    vision_language_whole,
+)
 
 
 def layers_of(candidate: Candidate, phase: str | None = None) -> tuple[Layer, ...]:
-    """Every layer of `candidate`, first to last.
+    """Every layer that a phase of `candidate` runs, first to last.
 
     Args:
         candidate: the network.
-        phase: the entry point that runs them; None means the first of the candidate's space. It matters only
-            where phases differ in shapes: `decode@512` moves one token, `prefill@512` as many as the prompt has.
+        phase: the entry point that runs them; None means the first of the candidate's space. Phases may differ in
+            shapes (`decode@512` moves one token, `prefill@512` as many as the prompt has) and in the blocks they run.
 
     Raises:
         CandidateError: a block kind that nobody knows, or one that does not fit the shape that reaches it.
@@ -34,13 +40,51 @@ def layers_of(candidate: Candidate, phase: str | None = None) -> tuple[Layer, ..
     >>> [(layer.name, layer.num_macs) for layer in layers_of(candidate)]
     [('blocks.0.convs.0', 18432), ('head.pool', 0), ('head.linear', 320)]
     """
-    layers: list[Layer] = []
-    shape = input_shape(candidate.input, phase)
-    for index, block in enumerate((*candidate.blocks, candidate.head)):
-        prefix = f"blocks.{index}" if index < len(candidate.blocks) else "head"
-        block_layers, shape = layers_of_block(block, shape)
-        layers += [replace(layer, name=f"{prefix}.{layer.name}") for layer in block_layers]
-    return tuple(layers)
+    return tuple(layer for placed in placed_blocks(candidate, phase) for layer in placed.layers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedBlock:
+    """A block where it stands in a network.
+
+    Attributes:
+        index: counted from 0; the head comes after the last block.
+        block: as the candidate has it.
+        shape: what enters it, without the batch.
+        layers: what it costs there, named by path from the network.
+    """
+
+    index: int
+    block: BlockSpec
+    shape: Shape
+    layers: tuple[Layer, ...]
+
+
+def placed_blocks(candidate: Candidate, phase: str | None = None) -> Iterator[PlacedBlock]:
+    """The blocks that a phase runs, in order, the head among them; see `layers_of` for `phase`."""
+    parts = (*candidate.blocks, candidate.head)
+    for shape, part in _routes(candidate, phase):
+        for index in part:
+            prefix = f"blocks.{index}" if index < len(candidate.blocks) else "head"
+            layers, shape_after = layers_of_block(parts[index], shape)
+            named = tuple(replace(layer, name=f"{prefix}.{layer.name}") for layer in layers)
+            yield PlacedBlock(index=index, block=parts[index], shape=shape, layers=named)
+            shape = shape_after
+
+
+def every_block(candidate: Candidate) -> tuple[PlacedBlock, ...]:
+    """Each block and the head exactly once, whichever phase runs it, first to last."""
+    phases = WHOLE[candidate.head.kind](candidate) if candidate.head.kind in WHOLE else (None,)
+    placed = [each for phase in phases for each in placed_blocks(candidate, phase)]
+    placed.sort(key=lambda each: each.index)
+    assert [each.index for each in placed] == list(range(len(candidate.blocks) + 1)), f"{phases} are not the whole"
+    return tuple(placed)
+
+
+def _routes(candidate: Candidate, phase: str | None) -> Iterable[Route]:
+    if candidate.head.kind in ROUTES:
+        return ROUTES[candidate.head.kind](candidate, phase)
+    return ((input_shape(candidate.input, phase), range(len(candidate.blocks) + 1)),)
 
 
 def layers_of_block(block: BlockSpec, shape: Shape) -> BlockLayers:
@@ -87,15 +131,30 @@ def num_macs(candidate: Candidate, phase: str | None = None) -> int:
 
 
 def num_params(candidate: Candidate) -> int:
-    """Parameters as torch counts them: batch norm's affine pair included, its running statistics not."""
-    return sum(layer.num_params for layer in layers_of(candidate))
+    """Parameters of the whole network as torch counts them: batch norm's affine pair included, its statistics not."""
+    return sum(layer.num_params for placed in every_block(candidate) for layer in placed.layers)
 
 
 INPUTS: dict[str, Callable[[BlockSpec, str | None], Shape]] = {"image": image_input, "text": text_input}
 """Input kind to the shape that enters the first block in a phase."""
 
-STATES: dict[str, Callable[[Candidate, str], int]] = {"language_model": language_state_bytes}
+STATES: dict[str, Callable[[Candidate, str], int | None]] = {
+    "language_model": language_state_bytes,
+    "vision_language_model": vision_language_state_bytes,
+}
 """Head kind to the bytes of state after a phase, for networks that keep one."""
 
-BLOCKS: dict[str, Callable[[BlockSpec, Shape], BlockLayers]] = {**IMAGE_BLOCKS, **LANGUAGE_BLOCKS}
+ROUTES: dict[str, Callable[[Candidate, str | None], Iterable[Route]]] = {
+    "vision_language_model": vision_language_routes
+}
+"""Head kind to the routes of a phase, for networks whose phases do not run all blocks one after the other."""
+
+WHOLE: dict[str, Callable[[Candidate], tuple[str, ...]]] = {"vision_language_model": vision_language_whole}
+"""Head kind to phases that together run every block once, where the first phase alone does not."""
+
+BLOCKS: dict[str, Callable[[BlockSpec, Shape], BlockLayers]] = {
+    **IMAGE_BLOCKS,
+    **LANGUAGE_BLOCKS,
+    **VISION_LANGUAGE_BLOCKS,
+}
 """Block kind to the function that lists its layers."""

@@ -9,6 +9,7 @@ from functools import partial
 from search_spaces.candidate import BlockSpec, CandidateError
 from search_spaces.conv_attention import ConvAttentionSpace
 from search_spaces.hybrid_language import SCALES, HybridLanguageSpace
+from search_spaces.hybrid_vision_language import HybridVisionLanguageSpace
 from search_spaces.space import SearchSpace
 
 SpaceFactory = Callable[[BlockSpec, BlockSpec], SearchSpace]
@@ -17,6 +18,7 @@ SpaceFactory = Callable[[BlockSpec, BlockSpec], SearchSpace]
 SPACES: dict[str, SpaceFactory] = {
     "conv_attention": ConvAttentionSpace,
     **{name: partial(HybridLanguageSpace, name=name) for name in SCALES},
+    "hybrid_vision_language": HybridVisionLanguageSpace,
 }
 """Every known space; add one with `register`, or with a line here when it ships with the package."""
 
@@ -63,6 +65,10 @@ EXAMPLES: dict[str, ExampleData] = {
     # The vocabulary of LFM2 (Liquid AI 2025, model configuration).
     "hybrid_language_350m": text_of(context=4096, vocabulary=65_536),
     "hybrid_language_1b2": text_of(context=4096, vocabulary=65_536),
+    "hybrid_vision_language": ExampleData(
+        input=BlockSpec.of("image_text", channels=3, context=48, height=64, vocabulary=256, width=64),
+        head=BlockSpec.of("vision_language_model", vocabulary=256),
+    ),
 }
 """A line for each space of `SPACES` that ships with the package."""
 

@@ -170,9 +170,10 @@ class SpaceContract:
         for candidate in self.all_candidates():
             model = _model(candidate)
             assert num_params(candidate) == _num_elements(model)
-            for layer in layers_of(candidate):
-                if layer.num_params:
-                    assert layer.num_params == _num_elements(model.get_submodule(layer.name)), layer.name
+            for phase in self.make_space().phases(candidate):
+                for layer in layers_of(candidate, phase.name):
+                    if layer.num_params:
+                        assert layer.num_params == _num_elements(model.get_submodule(layer.name)), layer.name
 
     def test_entry_points_take_what_their_phases_say(self) -> None:
         """Names aside: shapes and dtypes of the inputs, in order; and every phase runs on them."""

@@ -23,6 +23,8 @@ def print_summary(summary: StudySummary, ended_because: str) -> None:
         console.print(_front_table(summary, budgets))
     else:
         console.print(_infeasible_table(summary, budgets))
+    if summary.baselines_text is not None:
+        console.print(escape(summary.baselines_text), highlight=False)
     if summary.zoo:
         console.print(_zoo_table(summary))
     for dropped in summary.dropped:

@@ -64,8 +64,9 @@ def is_surely_above_chance(score: HeldOutScore, chance: float, direction: Direct
     """
     sign = 1.0 if direction == "maximize" else -1.0
     margin = SURE * (score.value - score.lower if sign > 0 else score.upper - score.value)
-    # Answers hold for whole classes at once; bits per byte are of probabilities, and their interval knows of files.
-    classes = [value for _, value in score.slices] if direction == "maximize" else []
+    # Answers hold for whole classes at once. Slices of other metrics are no classes (kinds of text or question, whose
+    # levels differ anyhow), and their intervals know of files and images.
+    classes = [value for _, value in score.slices] if score.metric == "accuracy" else []
     if len(classes) > 1:
         margin = max(margin, SURE_CLASSES * stdev(classes) / math.sqrt(len(classes)))
     return sign * (score.value - chance) > margin

@@ -26,6 +26,8 @@ def front_section(summary: StudySummary) -> Element:
         f"Latency of {' and '.join(phases)}, measured again in fresh processes; smaller numbers are 95% intervals."
         " Each network is in winners/, under its name."
     )
+    if summary.baselines_text is not None:
+        note += f" For comparison, the {summary.baselines_text}."
     return section("The front", table(headers, rows, numeric=range(2, len(headers))), element("p", note, class_="note"))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from nas.budget import Budget
 from nas.config import StudyConfig
 from nas.front import Direction
 from nas.gates.result import GateResult
+from nas.training.baselines import Baseline
 from nas.training.score import HeldOutScore
 from nas.trial import CandidateCost, Outcome, TrialRecord
 from profilers.device import DeviceSpec
@@ -158,6 +159,7 @@ class StudySummary:
         front: published networks, fastest first.
         dropped: networks that missed on the second look.
         infeasible: the least-violating trials, best first, when nothing met the budgets.
+        baselines: what scores without looking at what matters, on each split that was scored.
         gates: name -> what it said, in the order in which they ran.
         seconds_total: wall clock over all runs of the study.
         seconds_outside_trials: (stage, wall seconds) of work that no trial holds: the reference
@@ -185,6 +187,7 @@ class StudySummary:
     front: tuple[FrontMember, ...]
     dropped: tuple[DroppedWinner, ...] = ()
     infeasible: tuple[TrialRecord, ...] = ()
+    baselines: tuple[Baseline, ...] = ()
     gates: Mapping[str, GateResult]
     seconds_total: float
     seconds_outside_trials: tuple[tuple[str, float], ...] = ()
@@ -209,6 +212,14 @@ class StudySummary:
         if failed:
             return "; ".join(failed)
         return None if self.front else "no network met the budget"
+
+    @property
+    def baselines_text(self) -> str | None:
+        """One line for people; None where there is no baseline."""
+        if not self.baselines:
+            return None
+        values = ", ".join(f"{each.value:.3f} on {each.split}" for each in self.baselines)
+        return f"baseline ({self.baselines[0].name}): {values}"
 
     @property
     def counts(self) -> dict[Outcome, int]:
@@ -244,6 +255,7 @@ def to_json(summary: StudySummary) -> dict[str, Any]:
         "budgets": [{"metric": b.metric, "phase": b.phase, "max": b.maximum} for b in summary.budgets],
         "outcomes": {outcome.value: count for outcome, count in summary.counts.items()},
         "front": [_member_json(summary, member) for member in summary.front],
+        "baselines": [asdict(baseline) for baseline in summary.baselines],
         "gates": {
             name: {"passed": gate.passed, "reason": gate.reason, **dict(gate.figures)}
             for name, gate in summary.gates.items()

@@ -13,6 +13,7 @@ from nas.ledger import Ledger
 from nas.report.summary import DroppedWinner, FrontMember
 from nas.search.finalists import Finalist
 from nas.search.progress import Watcher
+from nas.training.baselines import Baseline
 from nas.training.recipe import Recipe
 from nas.training.result import TrainFailure, TrainResult
 from nas.training.score import HeldOutScore
@@ -86,20 +87,24 @@ def annotate(
     seed_scores: Mapping[int, HeldOutScore],
     reference: HeldOutScore | None,
     direction: Direction,
+    baseline: Baseline | None = None,
 ) -> tuple[FrontMember, ...]:
-    """Members with their score over seeds, with the faster one that they tie with, and with slices that fell.
+    """Members with their score over seeds, the faster one that they tie with, and what they fail to reach.
 
     Args:
         members: fastest first.
         seed_scores: by trial.
         reference: val score of the space's reference network; None when it has none.
         direction: of the metric.
+        baseline: on val; members that do not beat it beyond their interval are marked.
     """
     scores = [seed_scores.get(member.record.trial, member.val_score) for member in members]
     ties = ties_with_faster(scores, direction)
     result = []
     for member, faster in zip(members, ties, strict=True):
         notes = member.notes + fallen_slices(member.val_score, reference, direction)
+        if baseline is not None and not _beats(member.val_score, baseline, direction):
+            notes = (*notes, f"not better than the baseline ({baseline.name}, {baseline.value:.3f} on val)")
         tied_with = None if faster is None else members[faster].candidate_id
         if tied_with is not None:
             notes = (*notes, f"not better than the faster {tied_with} beyond the intervals: a tie")
@@ -107,6 +112,10 @@ def annotate(
             replace(member, notes=notes, tied_with=tied_with, seed_score=seed_scores.get(member.record.trial))
         )
     return tuple(result)
+
+
+def _beats(score: HeldOutScore, baseline: Baseline, direction: Direction) -> bool:
+    return score.lower > baseline.value if direction == "maximize" else score.upper < baseline.value
 
 
 def reference_score(records: tuple[TrialRecord, ...], references: tuple[tuple[str, int], ...]) -> HeldOutScore | None:

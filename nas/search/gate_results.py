@@ -16,7 +16,7 @@ from nas.search.controls_run import known_controls
 from nas.search.finalists import Finalist, SettledFront
 from nas.search.smoke_run import smoke_result
 from nas.training.audit import Finding
-from nas.training.baselines import constant_score
+from nas.training.baselines import baseline_of, constant_score
 from nas.training.task import Task
 from profilers.device import DeviceSpec
 
@@ -62,7 +62,7 @@ def collect_gates(
         )
         controls = known_controls(ledger)
         if controls is not None:
-            gates["controls"] = controls_gate(controls, constant, task.direction)
+            gates["controls"] = controls_gate(controls, baseline_of(task).value, task.direction)
         gates["held_out"] = publish.held_out_gate(
             {member.record.trial: member.test_score for member in members}, opened[0].at if opened else None
         )

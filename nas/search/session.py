@@ -50,6 +50,7 @@ from nas.search.winners import keep_winners
 from nas.search.workbench import LocalWorkbench
 from nas.search.zoo import measure_zoo, zoo_of, zoo_seconds
 from nas.training.audit import audit_splits
+from nas.training.baselines import baseline_of, baselines_beside
 from nas.training.data.sources import load_task, require_kind
 from profilers.device import DeviceSpec
 from search_spaces.registry import make_space, task_kind_of
@@ -155,7 +156,7 @@ def run_study(
             references = _references(space, ledger)
             members = annotate(
                 front_members(settled.finalists, scores), seed_scores, reference_score(ledger.records(), references),
-                task.direction,
+                task.direction, baseline_of(task),
             )  # fmt: skip
             summary = StudySummary(
                 study=folder.name,
@@ -173,6 +174,7 @@ def run_study(
                 front=members,
                 dropped=(*settled.dropped, *ruled_out),
                 infeasible=() if members else least_violating(ledger.records(), bench.budgets),
+                baselines=baselines_beside(task, [member.test_score for member in members]),
                 gates=collect_gates(settled, members, findings, task, bench, ledger),
                 seconds_total=sum(event.detail["seconds"] for event in ledger.events("run_ended")),
                 seconds_outside_trials=_seconds_outside_trials(ledger),

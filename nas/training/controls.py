@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from nas.training.evaluate import BuildModel, load_model, score_val
+from nas.training.kinds import kind_of
 from nas.training.recipe import Recipe
 from nas.training.result import Shuffled, TrainFailure
 from nas.training.task import Task
@@ -41,6 +42,6 @@ def score_shuffled(
     if isinstance(trained, TrainFailure):
         return trained
     model = load_model(candidate, weights_path, sha256=weights_sha256, build=build)
-    inputs = task.val.inputs[generator.permutation(len(task.val))]
+    inputs = kind_of(task).shuffle(task.val.inputs, generator)
     mixed = replace(task, val=replace(task.val, inputs=inputs))
     return Shuffled(labels=trained.score, inputs=score_val(model, mixed, seed=seed))

@@ -6,10 +6,12 @@ from nas.training.image_kind import IMAGE_CLASSIFICATION
 from nas.training.language_kind import LANGUAGE_MODELLING
 from nas.training.task import Task, TaskError
 from nas.training.task_kind import TaskKind
+from nas.training.vqa_kind import VISUAL_QUESTION_ANSWERING
 
 KINDS: dict[str, TaskKind] = {
     "image_classification": IMAGE_CLASSIFICATION,
     "language_modelling": LANGUAGE_MODELLING,
+    "visual_question_answering": VISUAL_QUESTION_ANSWERING,
 }
 
 

@@ -22,7 +22,7 @@ class HeldOutScore:
     """Quality on examples that the training never saw.
 
     Attributes:
-        metric: `accuracy`, or `bits_per_byte`.
+        metric: `accuracy`, `bits_per_byte`, or `answer_accuracy` (share of questions whose whole answer is right).
         split: `val` steers the search; `test` is opened once, at the end.
         value, lower, upper: the score with its 95% interval, in the metric's own unit.
         num_examples: examples behind the value.
@@ -51,10 +51,14 @@ def wilson_interval(num_right: int, num_examples: int) -> tuple[float, float]:
     """
     if not 0 <= num_right <= num_examples or num_examples < 1:
         raise ValueError(f"{num_right} right of {num_examples}: needs 0 <= right <= examples, and at least one example")
-    share, z2 = num_right / num_examples, Z95 * Z95
-    centre = share + z2 / (2 * num_examples)
-    spread = Z95 * math.sqrt(share * (1 - share) / num_examples + z2 / (4 * num_examples**2))
-    scale = 1 + z2 / num_examples
+    return _wilson(num_right / num_examples, num_examples)
+
+
+def _wilson(share: float, count: float) -> tuple[float, float]:
+    z2 = Z95 * Z95
+    centre = share + z2 / (2 * count)
+    spread = Z95 * math.sqrt(share * (1 - share) / count + z2 / (4 * count**2))
+    scale = 1 + z2 / count
     return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
 
 
@@ -92,3 +96,40 @@ def ratio_interval(totals: NDArray[Any], sizes: NDArray[Any], groups: NDArray[An
     variance = count / (count - 1) * float(((y - ratio * x) ** 2).sum()) / float(x.sum()) ** 2
     margin = float(t.ppf(0.975, count - 1)) * math.sqrt(variance)
     return ratio - margin, ratio + margin
+
+
+def clustered_share_interval(grades: NDArray[Any], groups: NDArray[Any] | None) -> tuple[float, float]:
+    """The 95% interval of the share of ones among `grades` when examples of one group are right or wrong together.
+
+    Wilson's interval with the effective number of examples in the place of their number (Korn and Graubard 1998,
+    "Confidence intervals for proportions with small expected number of positive counts estimated from survey data";
+    Kish 1965 on the design effect): so many independent examples have the variance that the groups show. It stays
+    within [0, 1] and has width at 0 and 1, where the variance says nothing and each group counts as one example.
+
+    Args:
+        grades: 0 or 1 of each example.
+        groups: cluster of each example; None takes each for a cluster of its own.
+
+    >>> import numpy as np
+    >>> grades = np.array([1.0] * 60 + [0.0] * 40)
+    >>> [round(end, 3) for end in clustered_share_interval(grades, None)] == [
+    ...     round(end, 3) for end in wilson_interval(60, 100)
+    ... ]
+    True
+    >>> [round(end, 2) for end in clustered_share_interval(grades, np.arange(100) // 10)]
+    [0.31, 0.83]
+    """
+    import numpy as np
+
+    count = len(grades)
+    if groups is None:
+        return wilson_interval(int(grades.sum()), count)
+    _, cluster = np.unique(groups, return_inverse=True)
+    right, sizes = np.bincount(cluster, weights=grades), np.bincount(cluster)
+    share, num_clusters = float(grades.mean()), len(sizes)
+    if num_clusters < 2 or share in (0.0, 1.0):
+        return _wilson(share, num_clusters)
+    scale = num_clusters / (num_clusters - 1)
+    variance = scale * float(((right - share * sizes) ** 2).sum()) / count**2
+    effective = count if variance == 0 else min(count, share * (1 - share) / variance)
+    return _wilson(share, effective)

@@ -30,13 +30,16 @@ class TaskSettings(BaseModel):
 
     name: str = Field(
         default="digits",
-        description="Data source: digits, fashion-mnist, npz or image-folder; for language python-source or text.",
+        description=(
+            "Data source: digits, fashion-mnist, npz or image-folder; for language python-source or text; for questions"
+            " about images easy-vqa (pip install 'edgenas[vqa]') or vqa-folder."
+        ),
     )
     path: str | None = Field(
         default=None,
         description=(
-            "File (npz, text) or folder (image-folder, fashion-mnist, text) that holds the data; digits and"
-            " python-source need none."
+            "File (npz, text) or folder (image-folder, fashion-mnist, text, vqa-folder) that holds the data; digits,"
+            " python-source and easy-vqa need none."
         ),
     )
     domains: tuple[tuple[str, str], ...] | None = Field(
@@ -68,7 +71,10 @@ class TaskSettings(BaseModel):
         default=None, ge=2, description="Score test on at most this many sequences of text, drawn evenly over domains."
     )
     context: int | None = Field(
-        default=None, ge=8, description="Tokens of one sequence of text; not set: 512.", examples=[512]
+        default=None,
+        ge=8,
+        description="Tokens of one sequence of text; not set: 512, or 48 for a question and its answer.",
+        examples=[512],
     )
     vocabulary: int | None = Field(
         default=None,
@@ -129,10 +135,12 @@ class Split:
 
     Attributes:
         inputs: first axis is the example; for images uint8 or float32, NCHW, not yet standardised; for text
-            tokens in the smallest unsigned type, shape (examples, context).
+            tokens in the smallest unsigned type, shape (examples, context); for questions about images a row of
+            `Task.images`, then tokens, int32 of shape (examples, 1 + context).
         labels: whole numbers, first axis is the example; for classes shape (examples,), for text the next tokens,
-            shape (examples, context).
-        groups: examples with the same number are correlated, as they are of one file; None: each stands alone.
+            shape (examples, context), and -100 where none is asked.
+        groups: examples with the same number are correlated, as they are of one file or image; None: each stands
+            alone.
         domains: index into `Task.domains`; None where the task has none.
         num_bytes: bytes of text that the labels of each example stand for; None where there is no text to predict.
     """
@@ -191,6 +199,9 @@ class Task:
         domains: names of the parts that are scored one by one as well; empty where classes are.
         tokenizer: how text becomes tokens, JSON of the package `tokenizers`; None: a token is a byte, or there is
             no text.
+        images: uint8, (images, channels, height, width), where several examples are about one image; None where
+            each example has its own.
+        whole_train: train before a limit thinned it, for baselines that cost nothing to learn; None: `train` is all.
     """
 
     name: str
@@ -207,6 +218,8 @@ class Task:
     test: Split
     domains: tuple[str, ...] = ()
     tokenizer: str | None = None
+    images: NDArray[Any] | None = None
+    whole_train: Split | None = None
 
     def split(self, name: SplitName) -> Split:
         """The split called `name`."""
@@ -235,10 +248,10 @@ class Task:
             digest.update(repr(part).encode())
         for text in (self.domains, self.tokenizer):
             digest.update(repr(text).encode() if text else b"")
-        for split in (self.train, self.val, self.test):
-            for array in split.arrays:
-                digest.update(f"{array.dtype.str}{array.shape}".encode())
-                digest.update(array.tobytes() if not array.flags.c_contiguous else array.data)
+        shared = () if self.images is None else (self.images,)
+        for array in (*shared, *self.train.arrays, *self.val.arrays, *self.test.arrays):
+            digest.update(f"{array.dtype.str}{array.shape}".encode())
+            digest.update(array.tobytes() if not array.flags.c_contiguous else array.data)
         return digest.hexdigest()
 
 

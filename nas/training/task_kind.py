@@ -21,6 +21,12 @@ Interval = tuple[float, float, float]
 """Value, lower and upper end of the 95% interval."""
 
 
+def shuffle_examples(inputs: NDArray[Any], generator: np.random.Generator) -> NDArray[Any]:
+    """The inputs in random order: each example gets those of another."""
+    shuffled: NDArray[Any] = inputs[generator.permutation(len(inputs))]
+    return shuffled
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskKind:
     """The functions that differ between kinds of task; the trainer has no `if` for any of them.
@@ -35,6 +41,7 @@ class TaskKind:
         num_outputs: task -> numbers that a network answers one example with; memory goes by it.
         summarise: (split, grades) -> value with its 95% interval.
         slices: (task, split, grades) -> (name, value) of each part of the split.
+        shuffle: (raw inputs, generator) -> the same with what answers should come from dealt out anew, for a control.
     """
 
     prepare: Callable[[Task, NDArray[Any]], Inputs]
@@ -46,6 +53,7 @@ class TaskKind:
     num_outputs: Callable[[Task], int]
     summarise: Callable[[Split, NDArray[np.float64]], Interval]
     slices: Callable[[Task, Split, NDArray[np.float64]], tuple[tuple[str, float], ...]]
+    shuffle: Callable[[NDArray[Any], np.random.Generator], NDArray[Any]] = shuffle_examples
 
 
 def call(model: nn.Module, inputs: Inputs) -> Tensor:

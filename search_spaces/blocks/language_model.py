@@ -5,7 +5,7 @@ Layout of tensors: b batch, t token, c channels, v vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
 import torch
@@ -32,7 +32,8 @@ class LanguageModel(nn.Module):
     """Embedding, blocks, head; position i of a sequence predicts token i + 1.
 
     Args:
-        blocks: an `Embedding` first, then token mixers and gated units in any order.
+        blocks: an `Embedding`, then token mixers and gated units in any order; what comes before the embedding is
+            not part of the sequence, and is for a class that inherits.
         head: shares the embedding's table.
         context: the longest sequence, in tokens.
         state_sizes: how many tensors each block keeps between tokens, 0 for those without memory.
@@ -45,6 +46,7 @@ class LanguageModel(nn.Module):
         self.blocks = nn.ModuleList(blocks)
         self.head = head
         self.context = context
+        self.first_mixer = 1 + next(place for place, block in enumerate(blocks) if isinstance(block, Embedding))
         self.state_sizes = tuple(state_sizes)
         channels = {block.head_channels for block in blocks if isinstance(block, GroupedAttention)}
         if len(channels) > 1:
@@ -63,26 +65,34 @@ class LanguageModel(nn.Module):
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Tokens (...) to vectors (..., c)."""
-        return cast(Tensor, self.blocks[0](tokens))
+        return cast(Tensor, self._embedding(tokens))
 
     def logits(self, x_btc: Tensor) -> Tensor:
         """Vectors of whole sequences to logits at every position, (b, t, v)."""
+        return self.read(self.mix(x_btc))
+
+    def mix(self, x_btc: Tensor) -> Tensor:
+        """Vectors of whole sequences through all mixers and gated units."""
         rotation = self.rotation(x_btc.shape[1])
-        for block, num_states in zip(self.blocks[1:], self.state_sizes[1:], strict=True):
+        for block, num_states in self._sequence():
             x_btc = block(x_btc, rotation) if num_states else block(x_btc)
-        return self._head(x_btc)
+        return x_btc
+
+    def read(self, x_c: Tensor) -> Tensor:
+        """Mixed vectors (..., c) to logits (..., v)."""
+        return self.head.logits(x_c, self._embedding.table.weight)
 
     def prefill(self, x_btc: Tensor, context: int) -> tuple[Tensor, ...]:
         """Vectors of one sequence to the logits after its last token, (1, v), and the state for `context` tokens."""
         rotation = self.rotation(x_btc.shape[1])
         states: list[Tensor] = []
-        for block, num_states in zip(self.blocks[1:], self.state_sizes[1:], strict=True):
+        for block, num_states in self._sequence():
             if num_states:
                 x_btc, state = cast(TokenMixer, block).prefill(x_btc, rotation, context)
                 states += state
             else:
                 x_btc = block(x_btc)
-        return (self._head(x_btc[:, -1]), *states)
+        return (self.read(x_btc[:, -1]), *states)
 
     def decode(self, token: Tensor, position: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
         """One token at `position` (both int32, shape (1,)) to logits (1, v) and what is new of each state."""
@@ -92,7 +102,7 @@ class LanguageModel(nn.Module):
         rotation = cosine, sine
         news: list[Tensor] = []
         place = 0
-        for block, num_states in zip(self.blocks[1:], self.state_sizes[1:], strict=True):
+        for block, num_states in self._sequence():
             if num_states:
                 before: State = states[place : place + num_states]
                 x_bc, new = cast(TokenMixer, block).decode(x_bc, rotation, position, before)
@@ -100,7 +110,7 @@ class LanguageModel(nn.Module):
                 place += num_states
             else:
                 x_bc = block(x_bc)
-        return (self._head(x_bc), *news)
+        return (self.read(x_bc), *news)
 
     def rotation(self, tokens: int) -> Rotation:
         """The angles of positions 0 to `tokens` - 1."""
@@ -108,8 +118,13 @@ class LanguageModel(nn.Module):
             raise CandidateError(f"{tokens} tokens; allowed: at most {self.context}, the context of this network")
         return cast(Tensor, self.cosine)[:tokens], cast(Tensor, self.sine)[:tokens]
 
-    def _head(self, x_c: Tensor) -> Tensor:
-        return self.head.logits(x_c, cast(Embedding, self.blocks[0]).table.weight)
+    @property
+    def _embedding(self) -> Embedding:
+        return cast(Embedding, self.blocks[self.first_mixer - 1])
+
+    def _sequence(self) -> Iterator[tuple[nn.Module, int]]:
+        """Mixers and gated units, and how many tensors each keeps."""
+        return zip(self.blocks[self.first_mixer :], self.state_sizes[self.first_mixer :], strict=True)
 
 
 class Prefill(nn.Module):

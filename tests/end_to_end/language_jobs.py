@@ -44,7 +44,8 @@ def decode_compiled(candidate_json: str, library: str, context: int, count: int,
     start = context - count
     with torch.no_grad():
         whole = model(tokens[None].long())[0, start:]
-    decoder = Decoder(step, prefilled_state(model, candidate, tokens[:start], context), start)
+        x_btc = model.embed(tokens[None, :start])
+    decoder = Decoder(step, prefilled_state(model, candidate, x_btc, context), start)
     steps = torch.stack([decoder.feed(int(token)) for token in tokens[start:]])
     return {
         "relative_error": float((steps - whole).abs().max() / whole.abs().max()),

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nas.training.data.digits import load_digits_task
+from nas.training.data.easy_vqa import load_easy_vqa
 from nas.training.data.fashion_mnist import load_fashion_mnist
 from nas.training.data.image_folder import load_image_folder
 from nas.training.data.npz import load_npz
 from nas.training.data.python_source import load_python_source
 from nas.training.data.text import load_text
+from nas.training.data.vqa_folder import load_vqa_folder
 from nas.training.task import Task, TaskError, TaskSettings
 
 _OF_TEXT = ("domains", "context", "vocabulary", "max_val_examples", "max_test_examples")
@@ -45,6 +47,12 @@ SOURCES: dict[str, DataSource] = {
         load=load_python_source, kind="language_modelling", unused=("path", "domains", *_OF_IMAGES)
     ),
     "text": DataSource(load=load_text, kind="language_modelling", unused=_OF_IMAGES),
+    "easy-vqa": DataSource(
+        load=load_easy_vqa, kind="visual_question_answering", unused=("path", "test_path", "domains", "vocabulary")
+    ),
+    "vqa-folder": DataSource(
+        load=load_vqa_folder, kind="visual_question_answering", unused=("test_path", "domains", "vocabulary")
+    ),
 }
 
 

@@ -14,6 +14,7 @@ from nas.config import StudyConfig, load_config
 from nas.front import non_dominated
 from nas.gates.result import GateResult
 from nas.report.summary import DroppedWinner, FrontMember, PhaseLatency, StudySummary, ZooNetwork
+from nas.training.baselines import Baseline
 from nas.trial import CandidateCost, Outcome, TrialRecord
 from profilers.device import DeviceSpec
 from tests.nas_tests.trials import make_candidate, make_cost, make_estimate, make_record, make_score
@@ -95,6 +96,10 @@ def make_summary(out: Path = Path("results/conv_attention-digits"), config: Stud
         score_direction="maximize",
         records=records,
         references=(("reference", reference),),
+        baselines=(
+            Baseline(name="question only", split="val", value=0.664),
+            Baseline(name="question only", split="test", value=0.67),
+        ),
         front=front,
         dropped=(
             DroppedWinner(
@@ -198,6 +203,7 @@ def make_hostile_summary() -> StudySummary:
         records=(*summary.records, broken),
         references=((attack, front[0].record.trial),),
         front=front,
+        baselines=(Baseline(name=attack, split="val", value=0.5),),
         budget_note=attack,
         dropped=(DroppedWinner(candidate_id=attack, trial=1, reason=attack),),
         infeasible=(broken, make_record(25, Outcome.OVER_BUDGET)),

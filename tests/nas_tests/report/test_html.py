@@ -93,6 +93,10 @@ def test_the_front_is_there_with_both_runtimes_intervals_and_both_scores() -> No
             assert f"{score.lower:.3f} – {score.upper:.3f}" in page.text
 
 
+def test_the_baseline_is_said_below_the_front() -> None:
+    assert "the baseline (question only): 0.664 on val, 0.670 on test." in report_html(make_summary(), b"")
+
+
 def test_the_headline_says_what_was_found_and_within_which_budget() -> None:
     text = _page(make_summary()).text
     assert "5 networks meet latency of infer ≤ 5 ms" in text

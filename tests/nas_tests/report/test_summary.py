@@ -45,10 +45,11 @@ SCHEMA = {
             "tied_with": (str, type(None)),
         }
     ],
+    "baselines": [{"name": str, "split": str, "value": NUMBER}],
     "gates": {gate: {"passed": bool, "reason": str} for gate in ("parity", "smoke", "publish")},
     "seconds": dict.fromkeys(["tune", "compile", "profile", "train", "total"], NUMBER),
 }
-"""The object documented in design.md."""
+"""The object documented in design.md, and the baselines."""
 
 
 def _check(value: Any, schema: Any, path: str = "$", *, extra: bool = False) -> None:
@@ -88,6 +89,16 @@ def test_the_json_has_the_latency_of_the_second_look_and_the_figures_of_gates() 
     assert value["front"][0]["metrics"]["latency_ms"]["value"] == member.latency.latency_ms
     assert member.latency != member.cost.latency("infer")
     assert value["gates"]["publish"]["dropped"] == 1
+
+
+def test_baselines_are_beside_the_scores_in_json_and_words() -> None:
+    summary = make_summary()
+    assert to_json(summary)["baselines"] == [
+        {"name": "question only", "split": "val", "value": 0.664},
+        {"name": "question only", "split": "test", "value": 0.67},
+    ]
+    assert summary.baselines_text == "baseline (question only): 0.664 on val, 0.670 on test"
+    assert replace(summary, baselines=()).baselines_text is None
 
 
 def test_outcomes_add_up_to_the_trials() -> None:

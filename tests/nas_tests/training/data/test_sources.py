@@ -9,7 +9,8 @@ from nas.training.task import TaskError, TaskSettings
 
 def test_an_unknown_data_set_lists_the_known_ones() -> None:
     with pytest.raises(
-        TaskError, match="'mnist'; allowed: digits, fashion-mnist, image-folder, npz, python-source, text"
+        TaskError,
+        match="'mnist'; allowed: digits, easy-vqa, fashion-mnist, image-folder, npz, python-source, text",
     ):
         load_task(TaskSettings(name="mnist"))
 
