@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from search_spaces.blocks.language_model import Decode, Decoder, LanguageModel, Prefill
+from search_spaces.blocks.language_parts import slot_axis
 from search_spaces.candidate import Candidate
 from search_spaces.entry import INPUT_SEED, EntryPoint
 from search_spaces.language_layers import network_state, parse_phase
@@ -57,7 +58,8 @@ def prefilled_state(
     for spec, state in zip(network_state(candidate, context), states, strict=True):
         if tuple(state.shape) != spec.shape:
             empty = torch.randn(spec.shape, generator=generator) if noise else torch.zeros(spec.shape)
-            empty[:, : state.shape[1]] = state
+            axis = slot_axis(spec.shape, state.shape)
+            empty.narrow(axis, 0, state.shape[axis]).copy_(state)
             state = empty
         grown.append(state.contiguous())
     return grown

@@ -52,8 +52,8 @@ def text_input(spec: BlockSpec, phase: str | None) -> Shape:
 def block_state(block: BlockSpec, width: int, context: int) -> tuple[TensorSpec, ...]:
     """What a block keeps of `context` tokens: names, shapes without a batch; nothing for blocks without memory.
 
-    Caches of keys and values: (groups, slots, channels of a head), token p in slot p modulo the slots. Convolution:
-    the last kernel - 1 values, oldest first. Linear attention: (heads, channels, channels).
+    Keys: (groups, channels of a head, slots), values: (groups, slots, channels), token p in slot p modulo the slots.
+    Convolution: the last kernel - 1 values, oldest first. Linear attention: (heads, channels, channels).
 
     >>> block_state(BlockSpec.of("short_convolution", kernel=3), 128, 512)
     (TensorSpec(name='window', shape=(2, 128), dtype='float32'),)
@@ -65,8 +65,9 @@ def block_state(block: BlockSpec, width: int, context: int) -> tuple[TensorSpec,
         return (TensorSpec(name="memory", shape=(heads, channels, channels)),)
     if block.kind in ("grouped_attention", "window_attention"):
         slots = min(context, block.integer("window")) if block.kind == "window_attention" else context
-        shape = (block.integer("groups"), slots, block.integer("head_channels"))
-        return TensorSpec(name="keys", shape=shape), TensorSpec(name="values", shape=shape)
+        groups, channels = block.integer("groups"), block.integer("head_channels")
+        keys = TensorSpec(name="keys", shape=(groups, channels, slots))
+        return keys, TensorSpec(name="values", shape=(groups, slots, channels))
     return ()
 
 

@@ -24,6 +24,7 @@ def language(
     reference: Annotated[
         list[str] | None, typer.Option(help="References of the space that take part. Repeatable.")
     ] = None,
+    winners: Annotated[int, typer.Option(min=0, help="Members of the study's front that join, the best on val.")] = 3,
     quick: Annotated[bool, typer.Option("--quick", help="Short trainings and measurements, coarse.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Write a picture (PNG) to this file.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for language.csv.")] = None,
@@ -45,10 +46,10 @@ def language(
 
     config = _config(study)
     candidates = _zoo(config, tuple(dict.fromkeys((BASELINE, *(reference or ZOO)))))
-    candidates |= _winners(study)
+    candidates |= _winners(study, winners)
     if quick:
-        task = config.task.model_copy(update={"max_train_examples": QUICK_EXAMPLES})
-        config = config.model_copy(update={"task": task})
+        short = {"epochs": 1, "epoch_examples": QUICK_EXAMPLES}
+        config = config.model_copy(update={"training": config.training.model_copy(update=short)})
     phases = [phase.name for phase in _space_of(config, candidates[BASELINE]).phases(candidates[BASELINE])[:2]]
     bench = LanguageBench(
         config=config, candidates=candidates, phases=(phases[0], phases[1]),
@@ -93,9 +94,19 @@ def _zoo(config: StudyConfig, names: tuple[str, ...]) -> dict[str, Candidate]:
     return {name: replay(space, known[name]) for name in names}
 
 
-def _winners(study: Path | None) -> dict[str, Candidate]:
-    """The networks on the front of the study, by the first digits of their ids."""
+def _winners(study: Path | None, count: int) -> dict[str, Candidate]:
+    """The `count` networks of the study's front with the fewest bits per byte on val, by their ids."""
+    import csv
+
+    from nas.bench.contenders import BenchError
     from nas.cli.compile import read_candidate
 
-    folders = [] if study is None else sorted((study / "winners").glob("[0-9a-f]*"))
-    return {f"winner {folder.name}": read_candidate(folder) for folder in folders}
+    if study is None or count == 0:
+        return {}
+    path = study / "front.csv"
+    if not path.is_file():
+        raise BenchError(f"{study}: no front.csv; the search has not ended there, run the same `nas search` again")
+    with path.open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row.get("val_score")]
+    best = sorted(rows, key=lambda row: float(row["val_score"]))[:count]
+    return {f"winner {row['candidate_id']}": read_candidate(study / "winners" / row["candidate_id"]) for row in best}

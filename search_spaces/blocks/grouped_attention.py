@@ -44,28 +44,32 @@ class GroupedAttention(nn.Module):
         return torch.add(x_btc, self.leave(mixed_bhtd.transpose(1, 2).reshape(b, t, g * m * d)))
 
     def prefill(self, x_btc: Tensor, rotation: Rotation, context: int) -> tuple[Tensor, State]:
-        """As `forward`, and the keys and values (g, s, d) of the tokens."""
+        """As `forward`, and the keys (g, d, s) and values (g, s, d) of the tokens."""
         q_bgmtd, k_bgtd, v_bgtd = self._project(x_btc, rotation)
         b, g, m, t, d = q_bgmtd.shape
         scores_bgqk = torch.matmul(q_bgmtd.reshape(b, g, m * t, d), k_bgtd.transpose(-2, -1))
         mask_qk = torch.full((t, t), MASKED).triu(1)
         weights = torch.softmax(scores_bgqk.reshape(b, g, m, t, t) + mask_qk, dim=-1)
         mixed_bgqd = torch.matmul(weights.reshape(b, g, m * t, t), v_bgtd)
-        return x_btc + self._join(mixed_bgqd.reshape(b, g, m, t, d)), (k_bgtd[0], v_bgtd[0])
+        return x_btc + self._join(mixed_bgqd.reshape(b, g, m, t, d)), (k_bgtd[0].transpose(1, 2), v_bgtd[0])
 
     def decode(self, x_bc: Tensor, rotation: Rotation, position: Tensor, state: State) -> tuple[Tensor, State]:
-        """One token; its key and value (g, 1, d) are what is new. Slots that hold no token yet do not count."""
-        keys_gsd, values_gsd = state
-        slots = keys_gsd.shape[1]
+        """One token; its key (g, d, 1) and value (g, 1, d) are what is new. Slots without a token do not count.
+
+        Slots are the last axis of the keys and the last but one of the values: either product then runs along a vector.
+        """
+        keys_gds, values_gsd = state
+        slots = keys_gds.shape[2]
         q_bgmtd, k_bgtd, v_bgtd = self._project(x_bc[:, None], rotation)
         q_gmd, k_gtd, v_gtd = q_bgmtd[0, :, :, 0], k_bgtd[0], v_bgtd[0]
         is_empty = torch.arange(slots, dtype=torch.int32) >= position
         mask_s = torch.where(is_empty, MASKED, 0.0)
-        past_gms = torch.matmul(q_gmd, keys_gsd.transpose(1, 2)) + mask_s
+        past_gms = torch.matmul(q_gmd, keys_gds) + mask_s
         own_gmt = (q_gmd * k_gtd).sum(-1, keepdim=True)
         weights = torch.softmax(torch.cat([past_gms, own_gmt], dim=-1), dim=-1)
         mixed_gmd = torch.matmul(weights[..., :slots], values_gsd) + weights[..., slots:] * v_gtd
-        return x_bc + self.leave(mixed_gmd.reshape(1, self.heads * self.head_channels)), (k_gtd, v_gtd)
+        mixed_bc = self.leave(mixed_gmd.reshape(1, self.heads * self.head_channels))
+        return x_bc + mixed_bc, (k_gtd.reshape(self.groups, self.head_channels, 1), v_gtd)
 
     def _project(self, x_btc: Tensor, rotation: Rotation) -> tuple[Tensor, Tensor, Tensor]:
         """Rotated and scaled queries (b, g, m, t, d), rotated keys and plain values (b, g, t, d)."""
@@ -106,7 +110,7 @@ class WindowAttention(GroupedAttention):
         kept = [cache[0, :, max(0, tokens - slots) :] for cache in (k_bgtd, v_bgtd)]
         if tokens > slots and tokens % slots:
             kept = [torch.cat([cache[:, -(tokens % slots) :], cache[:, : -(tokens % slots)]], dim=1) for cache in kept]
-        return x_btc + self._attend(q_bgmtd, k_bgtd, v_bgtd), (kept[0], kept[1])
+        return x_btc + self._attend(q_bgmtd, k_bgtd, v_bgtd), (kept[0].transpose(1, 2), kept[1])
 
     def _attend(self, q_bgmtd: Tensor, k_bgtd: Tensor, v_bgtd: Tensor) -> Tensor:
         b, g, m, t, d = q_bgmtd.shape

@@ -5,6 +5,7 @@ Layout of tensors: b batch, t token, c channels of the network, h hidden channel
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -139,8 +140,8 @@ def rotate(x_td: Tensor, rotation: Rotation) -> Tensor:
 def write_state(state: Tensor, new: Tensor, position: int) -> Tensor:
     """The state after the token at `position`: the caller's half of a decode step.
 
-    A cache gets one row, in the slot of the position (a ring, where it has fewer slots than the context); everything
-    else is replaced. `state` is changed in place where it is a cache.
+    A cache gets one slot filled, that of the position (a ring, where it has fewer slots than the context); everything
+    else is replaced. Slots are the axis along which `new` is shorter. `state` is changed in place where it is a cache.
 
     >>> cache = torch.zeros(1, 3, 2)
     >>> write_state(cache, torch.ones(1, 1, 2), position=4)[0, :, 0].tolist()
@@ -148,5 +149,15 @@ def write_state(state: Tensor, new: Tensor, position: int) -> Tensor:
     """
     if new.shape == state.shape:
         return new
-    state[:, position % state.shape[1] : position % state.shape[1] + 1] = new
+    axis = slot_axis(state.shape, new.shape)
+    state.narrow(axis, position % state.shape[axis], 1).copy_(new)
     return state
+
+
+def slot_axis(whole: Sequence[int], part: Sequence[int]) -> int:
+    """The one axis in which two shapes differ.
+
+    >>> slot_axis((2, 32, 512), (2, 32, 1))
+    2
+    """
+    return next(axis for axis, sizes in enumerate(zip(whole, part, strict=True)) if sizes[0] != sizes[1])

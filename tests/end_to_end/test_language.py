@@ -87,8 +87,9 @@ def test_decode_takes_its_token_position_and_states_as_they_are_named(decode: Ar
     shapes = {spec.name: (spec.shape, spec.dtype) for spec in decode.inputs}
     assert shapes["token"] == shapes["position"] == ((1,), "int32")
     assert shapes["window_1"] == ((4, 128), "float32")
-    assert shapes["keys_3"] == shapes["values_3"] == ((1, CONTEXT, 32), "float32")
-    assert shapes["keys_5"] == ((1, 64, 32), "float32")
+    assert shapes["keys_3"] == ((1, 32, CONTEXT), "float32")
+    assert shapes["values_3"] == ((1, CONTEXT, 32), "float32")
+    assert shapes["keys_5"] == ((1, 32, 64), "float32")
     assert shapes["memory_7"] == ((4, 32, 32), "float32")
 
 

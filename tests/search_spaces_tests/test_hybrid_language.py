@@ -168,7 +168,7 @@ def test_an_entry_point_for_decode_has_noise_where_no_token_is_yet() -> None:
     phase = text_space().phases(candidate)[0]
     token, position, keys, *_ = entry_point(model, candidate, phase).inputs
     assert phase.name == "decode@48" and int(position) == 36
-    assert float(keys[:, 36:].abs().min()) > 0
+    assert float(keys[:, :, 36:].abs().min()) > 0
     assert not torch.equal(token, token + 1)
 
 
