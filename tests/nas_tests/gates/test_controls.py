@@ -39,6 +39,14 @@ def test_where_less_is_better_the_best_constant_answer_is_chance() -> None:
     assert controls_gate(known, 4.8, "minimize").passed, "a network that starts below the frequencies sets the level"
 
 
+def test_kinds_of_question_whose_levels_differ_do_not_hide_a_leak() -> None:
+    """Yes or no is guessed half the time, a colour one time in eight: that spread says nothing of the mean's error."""
+    kinds = (("no/yes", 0.95), ("circle/rectangle/triangle", 0.6), ("black/blue/brown/... (8 answers)", 0.3))
+    leak = replace(made_up_score(290, "val"), metric="answer_accuracy", slices=kinds)
+    result = controls_gate(replace(SCORES, shuffled_inputs=leak), 0.67, "maximize")
+    assert not result.passed and "with shuffled inputs" in result.reason
+
+
 def bits_per_byte(value: float) -> HeldOutScore:
     domains = (("english", value - 1), ("code", value + 1))
     return replace(CHANCE, metric="bits_per_byte", value=value, lower=value - 0.1, upper=value + 0.1, slices=domains)
