@@ -117,7 +117,7 @@ def clustered_share_interval(grades: NDArray[Any], groups: NDArray[Any] | None) 
     ... ]
     True
     >>> [round(end, 2) for end in clustered_share_interval(grades, np.arange(100) // 10)]
-    [0.31, 0.83]
+    [0.3, 0.84]
     """
     import numpy as np
 
