@@ -104,7 +104,8 @@ def test_json_is_one_object_on_stdout_and_nothing_else(machine: FakeMachine, tmp
     assert said.code == 0, said
     found = json.loads(said.out)
     assert said.out.count("\n") == 1
-    assert set(found) == {"study", "out", "space", "device", "budgets", "outcomes", "front", "gates", "seconds"}
+    keys = {"study", "out", "space", "device", "budgets", "outcomes", "front", "gates", "seconds", "baselines"}
+    assert set(found) == keys
     assert set(found["outcomes"]) == {outcome.value for outcome in Outcome}
     assert sum(found["outcomes"].values()) == 12
     assert found["budgets"] == [{"metric": "latency_ms", "phase": "infer", "max": 12.0}]
