@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nas.compile.compile_worker import PARITY_NAME, CompileRequest
+from nas.compile.compile_worker import CompileRequest
 from nas.compile.memory import weights_bytes
-from nas.compile.onnx import PortableFiles, export_portable
+from nas.compile.onnx import PortableFiles, export_portable, onnx_artifact
 from nas.compile.workers import WorkerFailure, WorkerPool, prepare_worker
 from nas.errors import NasError
 from nas.gates.parity import RELATIVE_TOLERANCE
-from profilers.artifact import Artifact, hash_file
+from profilers.artifact import Artifact
 from profilers.errors import ProfileFailure
 from profilers.parity_check import check_parity
 from search_spaces.candidate import Candidate
@@ -78,7 +78,7 @@ def export_phase(
     if isinstance(made, WorkerFailure):
         raise ExportError(f"{phase}: {made.reason}")
     assert isinstance(made, PortableFiles)
-    artifact = _artifact(candidate, phase, folder, made)
+    artifact = onnx_artifact(candidate, phase, folder, made.built, num_threads=1)
     checked = check_parity(artifact, tolerance=RELATIVE_TOLERANCE)
     if isinstance(checked, ProfileFailure):
         raise ExportError(f"{phase}: ONNX Runtime against torch: {checked.kind}: {checked.reason}")
@@ -96,23 +96,3 @@ def _run_alone(function: Callable[..., Any], *arguments: Any, timeout_s: float) 
     """In a process that ends with the job: what it held is free before the check needs it."""
     with WorkerPool[Any](1, initializer=prepare_worker) as pool:
         return pool.run(function, *arguments, timeout_s=timeout_s)
-
-
-def _artifact(candidate: Candidate, phase: str, folder: Path, made: PortableFiles) -> Artifact:
-    built = made.built
-    artifact = Artifact(
-        folder=folder,
-        candidate_id=candidate.candidate_id,
-        phase=phase,
-        runtime="onnxruntime",
-        target="any",
-        precision="float32",
-        num_threads=1,
-        inputs=built.inputs,
-        outputs=built.outputs,
-        files=tuple(sorted((name, hash_file(folder / name)) for name in built.names)),
-        tuned_coverage=None,
-        model_bytes=sum((folder / name).stat().st_size for name in built.names if name != PARITY_NAME),
-    )
-    artifact.save()
-    return artifact

@@ -45,12 +45,13 @@ def language(
     from profilers.measurement import FINALIST
 
     config = _config(study)
-    candidates = _zoo(config, tuple(dict.fromkeys((BASELINE, *(reference or ZOO)))))
+    space = _space(config)
+    candidates = _zoo(space, tuple(dict.fromkeys((BASELINE, *(reference or ZOO)))))
     candidates |= _winners(study, winners)
     if quick:
         short = {"epochs": 1, "epoch_examples": QUICK_EXAMPLES}
         config = config.model_copy(update={"training": config.training.model_copy(update=short)})
-    phases = [phase.name for phase in _space_of(config, candidates[BASELINE]).phases(candidates[BASELINE])[:2]]
+    phases = [phase.name for phase in space.phases(candidates[BASELINE])[:2]]
     bench = LanguageBench(
         config=config, candidates=candidates, phases=(phases[0], phases[1]),
         seeds=tuple(range(1 if quick else seeds)), protocol=LOOKS[0] if quick else FINALIST, is_quick=quick,
@@ -70,23 +71,24 @@ def _config(study: Path | None) -> StudyConfig:
     return load_config(overrides={"search.space": "hybrid_language"}) if study is None else stored_config(study)
 
 
-def _space_of(config: StudyConfig, candidate: Candidate | None = None) -> SearchSpace:
+def _space(config: StudyConfig) -> SearchSpace:
+    """The study's space; one that is not for language is refused."""
+    from nas.bench.contenders import BenchError
     from nas.training.data.sources import load_task
     from search_spaces.registry import make_space
 
-    if candidate is not None:
-        return make_space(candidate.space, candidate.input, candidate.head)
     task = load_task(config.task)
-    return make_space(config.search.space, task.input, task.head)
+    space = make_space(config.search.space, task.input, task.head)
+    if space.task_kind != "language_modelling":
+        raise BenchError(f"space {space.name!r} is for {space.task_kind}; allowed: a study of a language space")
+    return space
 
 
-def _zoo(config: StudyConfig, names: tuple[str, ...]) -> dict[str, Candidate]:
+def _zoo(space: SearchSpace, names: tuple[str, ...]) -> dict[str, Candidate]:
+    """The space's references of these names."""
     from nas.bench.contenders import BenchError
     from search_spaces.space import replay
 
-    space = _space_of(config)
-    if space.task_kind != "language_modelling":
-        raise BenchError(f"space {space.name!r} is for {space.task_kind}; allowed: a study of a language space")
     known = space.references()
     for name in names:
         if name not in known:

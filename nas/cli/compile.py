@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,7 +23,7 @@ _WEIGHTS = "weights.pt"
 
 
 class CompileError(NasError):
-    """A network that cannot be compiled, or a folder that cannot take it."""
+    """A network that cannot be compiled."""
 
 
 def compile_(
@@ -41,14 +40,14 @@ def compile_(
     """
     from nas.compile.targets import find_target
     from nas.compile.tvm import CompileFailure, CompileLimits, TvmCompiler
+    from nas.new_folder import folder_that_becomes, require_free
     from nas.phases import chosen_phase
     from profilers.lock import state_folder
     from search_spaces.registry import make_space
 
     out = out.absolute()
     device = find_target(target).device(threads)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise CompileError(f"{out}: exists and is not an empty folder; give another --out, or remove it")
+    require_free(out)
     network = read_candidate(candidate)
     space = make_space(network.space, network.input, network.head)
     chosen = chosen_phase(phase, [each.name for each in space.phases(network)])
@@ -62,7 +61,8 @@ def compile_(
         compiler.close()
     if isinstance(compiled, CompileFailure):
         raise CompileError(f"{candidate}: {compiled.reason}")
-    _copy(compiled.artifact.folder, out)
+    with folder_that_becomes(out) as building:
+        shutil.copytree(compiled.artifact.folder, building, dirs_exist_ok=True)
     answer = {
         "candidate_id": network.candidate_id, "phase": chosen, "target": target,
         "threads": threads, "library": str(out / "model.so"), "bytes": compiled.artifact.model_bytes,
@@ -91,17 +91,3 @@ def read_candidate(path: Path) -> Candidate:
     if not isinstance(network, CandidateTarget):
         raise CompileError(f"{path}: not a candidate; give a winner's folder or a candidate.json")
     return network.candidate
-
-
-def _copy(artifact: Path, out: Path) -> None:
-    """All or nothing: a copy beside `out` that takes its name when it is whole."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(prefix=".nas-compile-", dir=out.parent))
-    try:
-        shutil.copytree(artifact, building, dirs_exist_ok=True)
-        if out.is_dir():
-            out.rmdir()
-        building.rename(out)
-    except BaseException:
-        shutil.rmtree(building, ignore_errors=True)
-        raise

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +19,7 @@ _WEIGHTS = "weights.pt"
 
 
 class ExportOptionsError(NasError):
-    """A folder that cannot take the files, or a phase that the network has not."""
+    """A phase that the network has not."""
 
 
 def export(
@@ -39,13 +36,13 @@ def export(
     more than 2 GB are kept in a file beside the model.
     """
     from nas.cli.compile import read_candidate
+    from nas.new_folder import folder_that_becomes, require_free
     from nas.portable import export_phase
     from search_spaces.registry import make_space
     from search_spaces.space import first_of_each_kind
 
     out = out.absolute()
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ExportOptionsError(f"{out}: exists and is not an empty folder; give another --out, or remove it")
+    require_free(out)
     network = read_candidate(candidate)
     space = make_space(network.space, network.input, network.head)
     known = [each.name for each in space.phases(network)]
@@ -53,7 +50,7 @@ def export(
     weights = candidate / _WEIGHTS
     if not weights.is_file():
         print(f"{candidate}: no {_WEIGHTS}; the files get random weights", file=sys.stderr)
-    with _folder_that_becomes(out) as building:
+    with folder_that_becomes(out) as building:
         exported = []
         for name in phases:
             folder = building if len(phases) == 1 else building / name
@@ -72,22 +69,6 @@ def _phases(given: Sequence[str] | None, known: Sequence[str]) -> list[str]:
     if unknown := [name for name in given or () if name not in known]:
         raise ExportOptionsError(f"phase {unknown[0]!r} is unknown; allowed: {', '.join(known)}")
     return list(dict.fromkeys(given or ()))
-
-
-@contextmanager
-def _folder_that_becomes(out: Path) -> Iterator[Path]:
-    """A folder beside `out` that takes its name when everything went well, and is removed when not."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(prefix=".nas-export-", dir=out.parent))
-    building.chmod(0o755)  # others may run the model, the unprivileged user of the check among them
-    try:
-        yield building
-        if out.is_dir():
-            out.rmdir()
-        building.rename(out)
-    except BaseException:
-        shutil.rmtree(building, ignore_errors=True)
-        raise
 
 
 def _to_json(exported: Exported, building: Path, out: Path) -> dict[str, Any]:

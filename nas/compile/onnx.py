@@ -21,6 +21,7 @@ from nas.compile.memory import (
     weights_bytes,
 )
 from nas.errors import NasError
+from profilers.artifact import Artifact, hash_file
 from search_spaces.candidate import Candidate
 
 MODEL_NAME = "model.onnx"
@@ -106,3 +107,23 @@ def _export(request: CompileRequest, folder: Path, *, is_split: bool) -> BuiltFi
     np.savez(folder / PARITY_NAME, **arrays)  # type: ignore[arg-type]
     names = (MODEL_NAME, DATA_NAME, PARITY_NAME) if is_split else (MODEL_NAME, PARITY_NAME)
     return BuiltFiles(names=names, inputs=inputs, outputs=output_specs(reference))
+
+
+def onnx_artifact(candidate: Candidate, phase: str, folder: Path, built: BuiltFiles, num_threads: int) -> Artifact:
+    """The artifact of an export that lies in `folder`, its manifest written."""
+    artifact = Artifact(
+        folder=folder,
+        candidate_id=candidate.candidate_id,
+        phase=phase,
+        runtime="onnxruntime",
+        target="any",
+        precision="float32",
+        num_threads=num_threads,
+        inputs=built.inputs,
+        outputs=built.outputs,
+        files=tuple(sorted((name, hash_file(folder / name)) for name in built.names)),
+        tuned_coverage=None,
+        model_bytes=sum((folder / name).stat().st_size for name in built.names if name != PARITY_NAME),
+    )
+    artifact.save()
+    return artifact

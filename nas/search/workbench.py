@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from nas.budget import Budget, latency_budget
 from nas.compile import workers
 from nas.compile.compile_worker import BuiltFiles, CompileRequest
-from nas.compile.onnx import MODEL_NAME, export_onnx
+from nas.compile.onnx import export_onnx, onnx_artifact
 from nas.compile.tvm import Compiled, CompileFailure, CompileLimits, TvmCompiler
 from nas.compile.workers import WorkerFailure, WorkerPool
 from nas.config import StudyConfig
@@ -25,7 +26,7 @@ from nas.training.job import controls_job, read_progress, rehearse_job, score_te
 from nas.training.recipe import Recipe
 from nas.training.result import Rehearsal, Shuffled, TrainFailure, TrainResult
 from nas.training.score import HeldOutScore
-from profilers.artifact import Artifact, hash_file
+from profilers.artifact import Artifact
 from profilers.cache import CachingProfiler
 from profilers.device import DeviceSpec
 from profilers.errors import ProfileFailure
@@ -94,8 +95,10 @@ class LocalWorkbench:
         """Looks at most three times while the latency budget of the artifact's phase leaves it open.
 
         A run that the profiler rejected because the machine was disturbed says nothing about the
-        candidate: it is made again after a pause, `REJECTED_PAUSES_S` long.
+        candidate: it is made again after a pause, `REJECTED_PAUSES_S` long. The measurement's duration is all of it:
+        pauses, and looks that were rejected.
         """
+        started = time.monotonic()
         maximum_ms = latency_budget(self.budgets, artifact.phase)
         answer: BudgetVerdict = "undecided"
         for attempt, pause_s in enumerate((*REJECTED_PAUSES_S, None), start=1):
@@ -103,6 +106,9 @@ class LocalWorkbench:
             measurement, answer = self._look(artifact, maximum_ms)
             if pause_s is None or not self._pause_if_disturbed(artifact, [measurement], attempt, pause_s):
                 break
+        if isinstance(measurement, Measurement):
+            # One from the cache keeps what it took when it was made.
+            measurement = replace(measurement, duration_s=max(measurement.duration_s, time.monotonic() - started))
         return measurement, answer
 
     def _pause_if_disturbed(
@@ -247,22 +253,7 @@ class LocalWorkbench:
         if isinstance(built, WorkerFailure):
             return CompileFailure(reason=built.reason, tune_s=0.0, compile_s=time.monotonic() - started)
         assert isinstance(built, BuiltFiles)
-        artifact = Artifact(
-            folder=folder,
-            candidate_id=candidate.candidate_id,
-            phase=phase,
-            runtime="onnxruntime",
-            target="any",
-            precision="float32",
-            num_threads=self.device.num_threads,
-            inputs=built.inputs,
-            outputs=built.outputs,
-            files=tuple(sorted((name, hash_file(folder / name)) for name in built.names)),
-            tuned_coverage=None,
-            model_bytes=(folder / MODEL_NAME).stat().st_size,
-        )
-        artifact.save()
-        return artifact
+        return onnx_artifact(candidate, phase, folder, built, self.device.num_threads)
 
     def remember(
         self, trial: int, stage: str, work: Callable[[], tuple[Mapping[str, Any] | None, float]]

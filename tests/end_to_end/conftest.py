@@ -6,12 +6,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from nas.compile.tvm import CompileLimits, TvmCompiler
+from profilers.device import local_device
 
 TIMEOUT_S = 1800
 QUICK = ("--epochs", "1", "--tuning-trials", "1")
@@ -57,3 +60,16 @@ def nas(environment: dict[str, str]) -> Callable[..., Ran]:
 
 def command(*arguments: str) -> list[str]:
     return [sys.executable, "-c", "from nas.cli.main import main; main()", *arguments]
+
+
+@pytest.fixture(scope="module")
+def untuned_compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TvmCompiler]:
+    """Compiles with each kernel's first schedule: enough to compare outputs."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NAS_CACHE_DIR", str(folder))
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setenv("TVM_NUM_THREADS", "1")
+        compiler = TvmCompiler(local_device(1), CompileLimits(tuning_trials=0, timeout_s=600.0), folder)
+        yield compiler
+        compiler.close()

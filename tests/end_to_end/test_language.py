@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nas.bench.contenders import export_for_onnxruntime
-from nas.compile.tvm import Compiled, CompileLimits, TvmCompiler
+from nas.compile.tvm import Compiled, TvmCompiler
 from nas.compile.workers import WorkerFailure
 from nas.gates.parity import RELATIVE_TOLERANCE
 from profilers.artifact import Artifact
-from profilers.device import local_device
 from profilers.local import LocalProfiler
 from profilers.measurement import Measurement, MeasureProtocol
 from search_spaces.candidate import BlockSpec, Candidate
@@ -42,24 +40,12 @@ def candidate() -> Candidate:
 
 
 @pytest.fixture(scope="module")
-def compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TvmCompiler]:
-    folder = tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NAS_CACHE_DIR", str(folder))
-        patch.setenv("OMP_NUM_THREADS", "1")
-        patch.setenv("TVM_NUM_THREADS", "1")
-        compiler = TvmCompiler(local_device(1), CompileLimits(tuning_trials=0, timeout_s=600.0), folder)
-        yield compiler
-        compiler.close()
+def decode(untuned_compiler: TvmCompiler, candidate: Candidate) -> Artifact:
+    return compiled(untuned_compiler, candidate, f"decode@{CONTEXT}")
 
 
-@pytest.fixture(scope="module")
-def decode(compiler: TvmCompiler, candidate: Candidate) -> Artifact:
-    return compiled(compiler, candidate, f"decode@{CONTEXT}")
-
-
-def compiled(compiler: TvmCompiler, candidate: Candidate, phase: str) -> Artifact:
-    result = compiler.compile(candidate, phase)
+def compiled(untuned_compiler: TvmCompiler, candidate: Candidate, phase: str) -> Artifact:
+    result = untuned_compiler.compile(candidate, phase)
     assert isinstance(result, Compiled), result
     return result.artifact
 
@@ -75,11 +61,11 @@ def assert_outputs_right(artifact: Artifact, folder: Path) -> None:
 
 @pytest.mark.parametrize("phase", ["decode", "prefill"])
 def test_both_runtimes_answer_as_torch_does(
-    phase: str, compiler: TvmCompiler, candidate: Candidate, tmp_path: Path
+    phase: str, untuned_compiler: TvmCompiler, candidate: Candidate, tmp_path: Path
 ) -> None:
     tmp_path.chmod(0o755)
-    assert_outputs_right(compiled(compiler, candidate, f"{phase}@{CONTEXT}"), tmp_path)
-    exported = export_for_onnxruntime(compiler, candidate, f"{phase}@{CONTEXT}", 1, tmp_path / "onnx")
+    assert_outputs_right(compiled(untuned_compiler, candidate, f"{phase}@{CONTEXT}"), tmp_path)
+    exported = export_for_onnxruntime(untuned_compiler, candidate, f"{phase}@{CONTEXT}", 1, tmp_path / "onnx")
     assert_outputs_right(exported, tmp_path)
 
 
@@ -93,29 +79,33 @@ def test_decode_takes_its_token_position_and_states_as_they_are_named(decode: Ar
     assert shapes["memory_7"] == ((4, 32, 32), "float32")
 
 
-def chain(compiler: TvmCompiler, candidate: Candidate, decode: Artifact, fault: str) -> dict[str, Any]:
+def chain(untuned_compiler: TvmCompiler, candidate: Candidate, decode: Artifact, fault: str) -> dict[str, Any]:
     library = str(decode.path("model.so"))
-    answer = compiler.run(language_jobs.decode_compiled, candidate.canonical_json(), library, CONTEXT, 20, fault)
+    answer = untuned_compiler.run(
+        language_jobs.decode_compiled, candidate.canonical_json(), library, CONTEXT, 20, fault
+    )
     assert not isinstance(answer, WorkerFailure), f"{answer.reason}\n{answer.traceback}"
     return dict(answer)
 
 
 def test_compiled_decoding_token_by_token_agrees_with_torchs_whole_pass(
-    compiler: TvmCompiler, candidate: Candidate, decode: Artifact
+    untuned_compiler: TvmCompiler, candidate: Candidate, decode: Artifact
 ) -> None:
-    seen = chain(compiler, candidate, decode, "none")
+    seen = chain(untuned_compiler, candidate, decode, "none")
     assert seen["relative_error"] < RELATIVE_TOLERANCE
     assert seen["same_tokens"]
 
 
 @pytest.mark.parametrize("fault", ["late_position", "shifted_cache"])
 def test_a_wrong_position_or_a_shifted_cache_is_seen(
-    fault: str, compiler: TvmCompiler, candidate: Candidate, decode: Artifact
+    fault: str, untuned_compiler: TvmCompiler, candidate: Candidate, decode: Artifact
 ) -> None:
-    assert chain(compiler, candidate, decode, fault)["relative_error"] > 10 * RELATIVE_TOLERANCE
+    assert chain(untuned_compiler, candidate, decode, fault)["relative_error"] > 10 * RELATIVE_TOLERANCE
 
 
-def test_a_network_that_contradicts_itself_is_not_built(compiler: TvmCompiler, candidate: Candidate) -> None:
-    broken = compiler.run(language_jobs.plan_with_late_positions, candidate.canonical_json(), f"decode@{CONTEXT}")
+def test_a_network_that_contradicts_itself_is_not_built(untuned_compiler: TvmCompiler, candidate: Candidate) -> None:
+    broken = untuned_compiler.run(
+        language_jobs.plan_with_late_positions, candidate.canonical_json(), f"decode@{CONTEXT}"
+    )
     assert not isinstance(broken, WorkerFailure), f"{broken.reason}\n{broken.traceback}"
     assert "contradicts one pass" in broken.disagreement

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from nas.bench.contenders import export_for_onnxruntime
-from nas.compile.tvm import CompileLimits, TvmCompiler
-from profilers.device import local_device
+from nas.compile.tvm import TvmCompiler
 from search_spaces.candidate import BlockSpec, Candidate
 from search_spaces.hybrid_vision_language import HybridVisionLanguageSpace
 from search_spaces.space import replay
@@ -29,22 +27,10 @@ def candidate() -> Candidate:
     return replay(space, choices)
 
 
-@pytest.fixture(scope="module")
-def compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TvmCompiler]:
-    folder = tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NAS_CACHE_DIR", str(folder))
-        patch.setenv("OMP_NUM_THREADS", "1")
-        patch.setenv("TVM_NUM_THREADS", "1")
-        compiler = TvmCompiler(local_device(1), CompileLimits(tuning_trials=0, timeout_s=600.0), folder)
-        yield compiler
-        compiler.close()
-
-
 @pytest.mark.parametrize("phase", ["encode_image", "prefill@12", "decode@12"])
 def test_both_runtimes_answer_as_torch_does(
-    phase: str, compiler: TvmCompiler, candidate: Candidate, tmp_path: Path
+    phase: str, untuned_compiler: TvmCompiler, candidate: Candidate, tmp_path: Path
 ) -> None:
     tmp_path.chmod(0o755)
-    assert_outputs_right(compiled(compiler, candidate, phase), tmp_path)
-    assert_outputs_right(export_for_onnxruntime(compiler, candidate, phase, 1, tmp_path / "onnx"), tmp_path)
+    assert_outputs_right(compiled(untuned_compiler, candidate, phase), tmp_path)
+    assert_outputs_right(export_for_onnxruntime(untuned_compiler, candidate, phase, 1, tmp_path / "onnx"), tmp_path)
