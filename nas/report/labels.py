@@ -16,7 +16,7 @@ _MARKER_POINTS, _LETTER_POINTS, _LINE_POINTS = 5.0, 6.6, 11.0
 """Half a marker, the width of a letter and the height of a line at 10 points, in typographic points."""
 
 _DIRECTIONS = ((-7, 8), (7, -9), (7, 9), (-7, -9), (-9, 0), (9, 0))
-_OFFSETS = tuple((dx * reach, dy * reach) for reach in (1, 2, 3) for dx, dy in _DIRECTIONS)
+_OFFSETS = tuple((dx * reach, dy * reach) for reach in (1, 2, 3, 4, 6) for dx, dy in _DIRECTIONS)
 """Places for a name around its point, in typographic points, in the order in which they are tried."""
 
 
@@ -31,12 +31,14 @@ class Label:
 
 
 def choose_offset(
-    point: tuple[float, float], text: str, taken: Sequence[Box], area: Box, scale: float
+    point: tuple[float, float], text: str, taken: Sequence[Box], area: Box, scale: float, lines: Sequence[Box] = ()
 ) -> tuple[Box, tuple[int, int]]:
     """The first free place around a point, else the one that covers the fewest things; always within `area` if any is.
 
     Args:
-        point, taken, area: in pixels.
+        point, area: in pixels.
+        taken: what must stay readable, markers and names, in pixels.
+        lines: what a name may cross where it must: thin lines do not hide it.
         text: what is written; its width is estimated.
         scale: pixels a typographic point.
 
@@ -47,6 +49,9 @@ def choose_offset(
     (-7, 8)
     >>> choose_offset((50, 50), "1", [(30, 50, 49, 70)], (0, 0, 100, 100), 1.0)[1]
     (7, -9)
+    >>> everywhere = [(0, 0, 100, 100)]
+    >>> choose_offset((50, 50), "1", [(30, 50, 49, 70)], (0, 0, 100, 100), 1.0, lines=everywhere)[1]
+    (7, -9)
     """
     width, height = (_LETTER_POINTS * len(text) + 2) * scale, _LINE_POINTS * scale
     x, y = point
@@ -55,7 +60,8 @@ def choose_offset(
         left = x + dx * scale - (width if dx < 0 else 0)
         box = (left, y + dy * scale - height / 2, left + width, y + dy * scale + height / 2)
         is_outside = box[0] < area[0] or box[1] < area[1] or box[2] > area[2] or box[3] > area[3]
-        places.append((is_outside, sum(overlap(box, other) for other in taken), rank, box, (dx, dy)))
+        covered, crossed = (sum(overlap(box, other) for other in others) for others in (taken, lines))
+        places.append((is_outside, covered, crossed, rank, box, (dx, dy)))
     *_, box, offset = min(places)
     return box, offset
 
@@ -90,13 +96,14 @@ def draw_labels(
     for x, y in markers:
         left, bottom = axes.transData.transform((x, y))
         taken.append((left - half, bottom - half, left + half, bottom + half))
+    lines: list[Box] = []
     for x, lower, upper in bars:
         (left, bottom), (_, top) = axes.transData.transform([(x, lower), (x, upper)])
-        taken.append((left - scale, bottom, left + scale, top))
+        lines.append((left - scale, bottom, left + scale, top))
     area = (axes.bbox.x0, axes.bbox.y0, axes.bbox.x1, axes.bbox.y1)
     for label in labels:
         at = axes.transData.transform((label.x, label.y))
-        box, (dx, dy) = choose_offset((float(at[0]), float(at[1])), label.text, taken, area, scale)
+        box, (dx, dy) = choose_offset((float(at[0]), float(at[1])), label.text, taken, area, scale, lines)
         taken.append(box)
         axes.annotate(
             label.text, (label.x, label.y), xytext=(dx, dy), textcoords="offset points", size=10,
