@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from nas.compile.tvm import CompileFailure
 from nas.ledger import Ledger
@@ -24,7 +23,6 @@ def look_at_other_phases(
     phases: Sequence[str],
     bench: FinalistBench,
     ledger: Ledger,
-    scratch: Path,
     watcher: Watcher,
 ) -> tuple[Finalist, ...]:
     """The finalists with a look at each phase that is not among the bench's.
@@ -34,23 +32,19 @@ def look_at_other_phases(
         phases: all phases of the space.
         bench: the tools; its phases are those that the study times.
         ledger: what an earlier run saw is taken from it.
-        scratch: where ONNX files are written to.
         watcher: told how far it is.
     """
     others = [phase for phase in phases if phase not in bench.phases]
     done = []
     for number, finalist in enumerate(finalists if others else ()):
         watcher.stage("other phases", number, len(finalists))
-        seen = [
-            _plain_look(finalist, phase, bench, ledger, scratch / finalist.record.candidate.candidate_id / phase)
-            for phase in others
-        ]
+        seen = [_plain_look(finalist, phase, bench, ledger) for phase in others]
         looks = tuple(each for each in seen if isinstance(each, PhaseLook))
         done.append(replace(finalist, plain_looks=looks, remarks=tuple(each for each in seen if isinstance(each, str))))
     return tuple(done) if others else tuple(finalists)
 
 
-def _plain_look(finalist: Finalist, phase: str, bench: FinalistBench, ledger: Ledger, scratch: Path) -> PhaseLook | str:
+def _plain_look(finalist: Finalist, phase: str, bench: FinalistBench, ledger: Ledger) -> PhaseLook | str:
     candidate, weights = finalist.record.candidate, finalist.weights
     compiled = bench.compile(candidate, phase, weights.path)
     if isinstance(compiled, CompileFailure):
@@ -65,5 +59,5 @@ def _plain_look(finalist: Finalist, phase: str, bench: FinalistBench, ledger: Le
             return f"{phase}: not measured: {estimate.kind}: {estimate.reason}"
         remember_plain_look(ledger, finalist.record.trial, artifact, seen)
         measurement = seen
-    exported = bench.export_onnx(candidate, phase, weights.path, scratch / "onnxruntime")
-    return PhaseLook(artifact=artifact, exported=exported, measurement=measurement, other=None, is_plain=True)
+    # No ONNX file: it takes longer than the look, and `nas export` makes one of any phase from the winner's folder.
+    return PhaseLook(artifact=artifact, exported=None, measurement=measurement, other=None, is_plain=True)

@@ -70,14 +70,14 @@ class PhaseLook:
 
     Attributes:
         artifact: TVM's.
-        exported: ONNX Runtime's; why there is none otherwise.
+        exported: ONNX Runtime's; why there is none otherwise; None where it was not asked for.
         measurement: TVM's, with raw blocks.
         other: ONNX Runtime's from interleaved processes, or why there is none; None where it was not asked for.
         is_plain: one look as in the search, at a phase that the study does not time: nothing is held against it.
     """
 
     artifact: Artifact
-    exported: Artifact | CompileFailure
+    exported: Artifact | CompileFailure | None
     measurement: Measurement
     other: Measurement | ProfileFailure | None
     is_plain: bool = False
@@ -103,7 +103,7 @@ class PhaseLook:
     @property
     def files(self) -> Mapping[str, Artifact]:
         """Artifacts to keep, by runtime."""
-        exported = {} if isinstance(self.exported, CompileFailure) else {self.exported.runtime: self.exported}
+        exported = {self.exported.runtime: self.exported} if isinstance(self.exported, Artifact) else {}
         return {self.artifact.runtime: self.artifact, **exported}
 
     @property

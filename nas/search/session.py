@@ -135,7 +135,7 @@ def run_study(
                 settled = settle_front(eligible, task.direction, bench, ledger, Path(scratch), watcher)
                 settled = replace(
                     settled,
-                    finalists=look_at_other_phases(settled.finalists, phases, bench, ledger, Path(scratch), watcher),
+                    finalists=look_at_other_phases(settled.finalists, phases, bench, ledger, watcher),
                 )
                 seed_scores = train_other_seeds(
                     settled.finalists, config.search.finalist_seeds, config.training, config.search.seed, bench, ledger,

@@ -65,7 +65,7 @@ class Study:
     def settle(self) -> SettledFront:
         scratch = self.folder / "scratch"
         settled = settle_front(self.ledger.records(), "maximize", self.bench, self.ledger, scratch, Silent())
-        finalists = look_at_other_phases(settled.finalists, ALL, self.bench, self.ledger, scratch, Silent())
+        finalists = look_at_other_phases(settled.finalists, ALL, self.bench, self.ledger, Silent())
         return replace(settled, finalists=finalists)
 
 
@@ -141,6 +141,7 @@ def test_the_remaining_phases_get_one_look_that_is_marked_and_remembered(study: 
     finalist = the_winner(study, looks(5.0, 90.0, 3.0))
     (plain,) = finalist.plain_looks
     assert (plain.phase, plain.is_plain, plain.onnxruntime) == (SHORT, True, None)
+    assert list(plain.files) == ["tvm"], "an ONNX file would take longer than the look"
     assert plain.latency.latency_ms == pytest.approx(3.0)
     assert SHORT not in dict(finalist.cost.latencies), "it is no part of what was held against budgets"
     (member,) = front_members((finalist,), {})
