@@ -68,6 +68,13 @@ class SearchSettings(BaseModel):
         default=True,
         description="Whether a cost model keeps candidates that are surely too slow from being compiled.",
     )
+    measure: Literal["all", "unsure"] = Field(
+        default="all",
+        description=(
+            "What is measured before it is trained: all, or only what the cost model is unsure of. What it is sure"
+            " meets the budgets is then trained at once, and measured when it reaches the front."
+        ),
+    )
     minutes: float | None = Field(
         default=None, gt=0, description="Wall clock, in minutes, after which no trial is started.", examples=[30.0]
     )

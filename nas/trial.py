@@ -77,6 +77,11 @@ class CandidateCost:
         """The latency of `phase`; None when it was not timed."""
         return dict(self.latencies).get(phase)
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether its latencies are measurements; a cost model predicted them otherwise, all of them."""
+        return all(estimate.source == "measured" for _, estimate in self.latencies)
+
     def to_json(self) -> dict[str, Any]:
         """Plain JSON that `from_json` reads back."""
         # By hand: `asdict` copies recursively, which 10,000 trials would notice.
@@ -111,7 +116,7 @@ class TrialRecord:
         candidate: what was tried.
         outcome: how it ended.
         cost: None when the trial ended before it was measured; predicted, and marked so, when the outcome
-            is `predicted_over_budget`.
+            is `predicted_over_budget`, and when a cost model was trusted that the network meets the budgets.
         score: on the val split; None unless the outcome is `scored`.
         error: the reason, for every outcome but `scored`.
         seconds: (stage, wall seconds): `tune`, `compile`, `profile`, `train`.
@@ -131,7 +136,7 @@ class TrialRecord:
         if (self.outcome is Outcome.SCORED) != (self.score is not None):
             raise ValueError(f"trial {self.trial}: outcome {self.outcome} with score {self.score}; only scored has one")
         if self.outcome is Outcome.SCORED and self.cost is None:
-            raise ValueError(f"trial {self.trial}: scored without a measured cost")
+            raise ValueError(f"trial {self.trial}: scored without a cost")
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON that `from_json` reads back to an equal record."""

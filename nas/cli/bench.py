@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from nas.cli import (
+    bench_device_time,
     bench_gates,
     bench_kernels,
     bench_language,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from nas.bench.result import BenchResult
 
 app = typer.Typer(help="Measure what this project claims, with the figures in the README.", no_args_is_help=True)
+app.command("device-time")(bench_device_time.device_time)
 app.command("gates")(bench_gates.gates)
 app.command("measurement")(bench_measurement.measurement)
 app.command("kernels")(bench_kernels.kernels)

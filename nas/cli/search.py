@@ -45,6 +45,12 @@ def search(
     screen: Annotated[
         bool | None, typer.Option("--screen/--no-screen", help="Let a cost model rule out what is surely too slow.")
     ] = None,
+    measure: Annotated[
+        str | None,
+        typer.Option(
+            help="Before training: all, or unsure (what the cost model trusts is measured on the front only)."
+        ),
+    ] = None,
     zoo: Annotated[
         bool | None, typer.Option("--zoo/--no-zoo", help="Measure the space's named networks as well, at the end.")
     ] = None,
@@ -81,6 +87,7 @@ def search(
         "search.seed": seed,
         "search.budgets": budget or None,
         "search.screen": screen,
+        "search.measure": measure,
         "search.zoo": zoo,
         "task.name": data,
         "task.path": data_path,

@@ -143,7 +143,10 @@ def draw_pareto(data: ParetoFigureData) -> bytes:
     lower_is_better = data.score_direction == "minimize"
     # parse_math=False: a `$` in a name is a dollar sign.
     main.set_ylabel(f"val {data.score_metric}" + (" (lower is better)" if lower_is_better else ""), parse_math=False)
-    strip.set_xlabel(f"latency of {data.phase}, ms (lines are 95% intervals)", parse_math=False)
+    lines = "lines are 95% intervals"
+    if any(_kind(point) == "latency predicted" for point in data.points):
+        lines += ", of predicted latencies 90%"
+    strip.set_xlabel(f"latency of {data.phase}, ms ({lines})", parse_math=False)
     _draw_legend(figure, main)
     figure.draw_without_rendering()
     _draw_names(main, data)
@@ -180,10 +183,11 @@ def _style(axes: Axes) -> None:
 
 def _draw_candidates(axes: Axes, data: ParetoFigureData) -> None:
     for has_attention, shape, blocks in ((True, "s", "with attention"), (False, "o", "convolution only")):
-        for is_front, colour, what in ((True, _FRONT, "front"), (False, _CANDIDATE, "scored")):
-            points = [p for p in data.points if p.has_attention == has_attention and (p.number is not None) == is_front]
+        for what, colour in (("front", _FRONT), ("scored", _CANDIDATE), ("latency predicted", _CANDIDATE)):
+            points = [p for p in data.points if p.has_attention == has_attention and _kind(p) == what]
             if not points:
                 continue
+            is_front, is_predicted = what == "front", what == "latency predicted"
             latency, score = [p.latency.latency_ms for p in points], [p.score for p in points]
             axes.errorbar(
                 latency,
@@ -196,7 +200,8 @@ def _draw_candidates(axes: Axes, data: ParetoFigureData) -> None:
                 fmt=shape,
                 color=colour,
                 markersize=8 if is_front else 6,
-                markeredgecolor="white",
+                markerfacecolor="white" if is_predicted else colour,
+                markeredgecolor=colour if is_predicted else "white",
                 markeredgewidth=0.8,
                 elinewidth=1.1 if is_front else 0.8,
                 capsize=2.5 if is_front else 0.0,
@@ -210,6 +215,12 @@ def _draw_candidates(axes: Axes, data: ParetoFigureData) -> None:
             [p.latency.latency_ms for p in rings], [p.score for p in rings], linestyle="none", marker="o",
             markersize=13, markerfacecolor="none", markeredgecolor=_INK, markeredgewidth=1.1, zorder=5,
         )  # fmt: skip
+
+
+def _kind(point: ScoredPoint) -> str:
+    if point.number is not None:
+        return "front"
+    return "scored" if point.latency.source == "measured" else "latency predicted"
 
 
 def _draw_front(axes: Axes, data: ParetoFigureData, right: float) -> None:

@@ -103,7 +103,8 @@ class FrontMember:
 
     def search_latency(self, phase: str) -> LatencyEstimate | None:
         """What the search saw, with random weights, before the network was measured again."""
-        return None if self.record.cost is None else self.record.cost.latency(phase)
+        seen = None if self.record.cost is None else self.record.cost.latency(phase)
+        return seen if seen is not None and seen.source == "measured" else None
 
     @property
     def val_score(self) -> HeldOutScore:

@@ -75,12 +75,13 @@ class Cost:
         if (self.maximum is None) != (self.constraint is None):
             raise ValueError(f"cost {self.name!r}: a budget and the name of its constraint come together")
 
-    def measured(self, trial: FrozenTrial) -> float | None:
-        """What the trial cost; None where it was not measured.
+    def known(self, trial: FrozenTrial) -> float | None:
+        """What the trial cost; None where nobody knows.
 
-        The constraint is of the upper bound of the interval, which is what has to be within the budget.
+        The constraint is of the upper bound of the interval, which is what has to be within the budget. What was
+        predicted counts where the network was scored (see `History.is_measured`): that is where its point lies.
         """
-        if PREDICTED_ATTRIBUTE in trial.user_attrs:
+        if PREDICTED_ATTRIBUTE in trial.user_attrs and trial.values is None:
             return None
         if self.objective is not None and trial.values is not None:
             return float(trial.values[self.objective])
@@ -234,7 +235,7 @@ class BudgetSampler(BaseSampler):
         rng: np.random.Generator,
     ) -> Forecast:
         """Of the pending candidates, then of the options."""
-        is_measured = ~np.isnan(history.costs[:, position])
+        is_measured = ~np.isnan(history.costs[:, position]) & history.is_measured
         forecaster = self._costs[position].forecaster
         forecast = known_forecast = None
         if forecaster is not None:

@@ -120,7 +120,11 @@ def settle_front(
 
 
 def front_of(records: tuple[TrialRecord, ...], direction: Direction, phase: str) -> tuple[TrialRecord, ...]:
-    """The scored records that none dominates in quality and latency."""
+    """The scored records that none dominates in quality and latency.
+
+    One that was not measured is taken to be as fast as the lower end of its prediction: it may be on the front, so it
+    has to be measured before anybody knows.
+    """
     if not records:
         return ()
     points = []
@@ -129,7 +133,7 @@ def front_of(records: tuple[TrialRecord, ...], direction: Direction, phase: str)
         assert record.cost is not None
         latency = record.cost.latency(phase)
         assert latency is not None
-        points.append([record.score.value, latency.latency_ms])
+        points.append([record.score.value, latency.latency_ms if latency.source == "measured" else latency.lower_ms])
     mask = non_dominated(points, [direction, "minimize"])
     return tuple(record for record, is_member in zip(records, mask, strict=True) if is_member)
 

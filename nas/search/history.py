@@ -12,6 +12,7 @@ from optuna.trial import TrialState
 
 from nas.front import non_dominated
 from nas.search.candidate_source import CandidateSource, Options
+from nas.search.sampler import PREDICTED_ATTRIBUTE
 from search_spaces.space import Choices
 
 if TYPE_CHECKING:
@@ -32,14 +33,16 @@ class Told:
     Attributes:
         choices: what makes it.
         quality: larger is better; NaN was not scored.
-        costs: one for each of the sampler's costs; NaN was not measured.
+        costs: one for each of the sampler's costs; NaN is not known.
         is_within: whether it met every budget it was held against.
+        is_measured: whether its costs were measured; a cost model predicted them otherwise.
     """
 
     choices: Choices
     quality: float
     costs: tuple[float, ...]
     is_within: bool
+    is_measured: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +51,7 @@ class History:
 
     Attributes:
         options: the networks; those that were only measured, which may still be tried, come last.
-        qualities, costs, is_within: as in `Told`; costs have shape (networks, costs).
+        qualities, costs, is_within, is_measured: as in `Told`; costs have shape (networks, costs).
         tried: keys of all that were tried, also of those that are not among `options`.
     """
 
@@ -56,6 +59,7 @@ class History:
     qualities: Floats
     costs: Floats
     is_within: NDArray[np.bool_]
+    is_measured: NDArray[np.bool_]
     tried: frozenset[str]
 
 
@@ -90,8 +94,9 @@ def read_history(
             tried[key] = Told(
                 choices=trial.params,
                 quality=np.nan if trial.values is None else sign * trial.values[0],
-                costs=_filled([cost.measured(trial) for cost in costs]),
+                costs=_filled([cost.known(trial) for cost in costs]),
                 is_within=all(excess <= 0 for excess in trial.constraints.values()),
+                is_measured=PREDICTED_ATTRIBUTE not in trial.user_attrs,
             )
     besides: dict[str, Told] = {}
     for each, key in zip(measured, source.keys([each.choices for each in measured]), strict=True):
@@ -103,6 +108,7 @@ def read_history(
         qualities=np.array([row.quality for row in rows], dtype=float),
         costs=np.array([row.costs for row in rows], dtype=float).reshape(len(rows), len(costs)),
         is_within=np.array([row.is_within for row in rows], dtype=bool),
+        is_measured=np.array([row.is_measured for row in rows], dtype=bool),
         tried=frozenset(tried),
     )
 

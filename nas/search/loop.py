@@ -243,11 +243,11 @@ def tell(
         return  # told before a connection broke, or declared lost while this worker was slow: the ledger has it
     if record.cost is not None and not record.outcome.is_infrastructure:
         told = trial.constraints
-        is_predicted = record.outcome is Outcome.PREDICTED_OVER_BUDGET
-        for name, excess in (predicted_violations if is_predicted else violations)(budgets, record.cost):
+        is_ruled_out = record.outcome is Outcome.PREDICTED_OVER_BUDGET
+        for name, excess in (predicted_violations if is_ruled_out else violations)(budgets, record.cost):
             if name not in told:
                 trial.set_constraint(name, excess)
-        if is_predicted:
+        if not record.cost.is_measured:
             trial.set_user_attr(PREDICTED_ATTRIBUTE, True)
         estimate = record.cost.latency(phase)
         if record.outcome is not Outcome.SCORED and estimate is not None:

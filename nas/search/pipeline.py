@@ -67,7 +67,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Affordable:
-    """A candidate that meets every budget: worth training."""
+    """A candidate that meets every budget, measured or surely by prediction: worth training."""
 
     proposal: Proposal
     cost: CandidateCost
@@ -130,38 +130,49 @@ def evaluate(proposal: Proposal, bench: Workbench) -> TrialRecord:
     promising = screen_candidate(proposal, bench)
     if isinstance(promising, Stopped):
         return stopped_record(promising)
-    measured = measure_phases(promising, bench, bench.budgets)
-    if isinstance(measured, Stopped):
-        return stopped_record(measured)
-    affordable = check_budget(measured, bench.budgets)
+    affordable = promising if isinstance(promising, Affordable) else measure_and_check(promising, bench)
     if isinstance(affordable, Stopped):
         return stopped_record(affordable)
     return train_and_score(affordable, bench)
 
 
-def screen_candidate(proposal: Proposal, bench: Workbench) -> Proposal | Stopped:
-    """Candidates that are over budget as good as surely are not compiled; some of them are, as an audit."""
+def screen_candidate(proposal: Proposal, bench: Workbench) -> Proposal | Affordable | Stopped:
+    """Candidates that the cost model is sure about are not compiled now; some of them are, as an audit."""
     screened = bench.screen(proposal.trial, proposal.candidate)
-    if screened.answer != "ruled_out":
+    if screened.answer not in ("ruled_out", "trusted"):
         return proposal
-    assert screened.estimate is not None, "what is ruled out was predicted"
-    candidate = proposal.candidate
-    cost = CandidateCost(
-        latencies=screened.estimates,
-        num_params=num_params(candidate),
-        num_macs=num_macs(candidate, bench.phases[0]),
-        model_bytes=None,
-        peak_memory_bytes=None,
-        runtime="tvm",
-        tuned_coverage=None,
-        parity_max_abs=None,
-        state_bytes=state_bytes(candidate, bench.phases[0]),
-    )
+    assert screened.estimate is not None, "what is not measured was predicted"
+    cost = predicted_cost(proposal.candidate, screened, bench.phases[0])
+    if screened.answer == "trusted":
+        # Budgets on what no model predicts, memory for instance, are met by measurement alone.
+        is_affordable = budget_verdict(bench.budgets, cost) == "meets"
+        return Affordable(proposal=proposal, cost=cost, seconds=()) if is_affordable else proposal
     reason = (
         f"predicted {screened.estimate.latency_ms:.4g} ms, {screened.estimate.lower_ms:.4g} to"
         f" {screened.estimate.upper_ms:.4g}; {screened.phase}={screened.maximum_ms:.4g}ms allowed; not measured"
     )
     return Stopped(proposal=proposal, outcome=Outcome.PREDICTED_OVER_BUDGET, reason=reason, cost=cost, seconds=())
+
+
+def predicted_cost(candidate: Candidate, screened: Screened, primary: str) -> CandidateCost:
+    """What is known of a candidate's cost before it is compiled: predictions, marked so, and counts."""
+    return CandidateCost(
+        latencies=screened.estimates,
+        num_params=num_params(candidate),
+        num_macs=num_macs(candidate, primary),
+        model_bytes=None,
+        peak_memory_bytes=None,
+        runtime="tvm",
+        tuned_coverage=None,
+        parity_max_abs=None,
+        state_bytes=state_bytes(candidate, primary),
+    )
+
+
+def measure_and_check(proposal: Proposal, bench: Workbench) -> Affordable | Stopped:
+    """Measured phase after phase, and held against the budgets."""
+    measured = measure_phases(proposal, bench, bench.budgets)
+    return measured if isinstance(measured, Stopped) else check_budget(measured, bench.budgets)
 
 
 def measure_phases(proposal: Proposal, bench: Workbench, budgets: tuple[Budget, ...] = ()) -> Measured | Stopped:

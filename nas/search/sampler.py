@@ -28,7 +28,7 @@ LATENCY_ATTRIBUTE = "latency_ms"
 
 
 PREDICTED_ATTRIBUTE = "is_predicted"
-"""Of a trial whose constraints a cost model made: they teach nothing about costs."""
+"""Of a trial whose latencies and constraints a cost model made: they teach nothing about costs."""
 
 
 class OptunaSuggest:

@@ -20,7 +20,14 @@ NUM_TYPICAL = 200
 
 
 def open_screener(
-    space: SearchSpace, phases: Sequence[str], fingerprint: str, *, seed: int, ledger: Ledger, watcher: Watcher
+    space: SearchSpace,
+    phases: Sequence[str],
+    fingerprint: str,
+    *,
+    seed: int,
+    ledger: Ledger,
+    watcher: Watcher,
+    trusts: bool = False,
 ) -> Screener:
     """A screener for one study; without a calibration it learns from the study's own measurements.
 
@@ -31,9 +38,10 @@ def open_screener(
         seed: of the study.
         ledger: of the study.
         watcher: told of a calibration that cannot be used.
+        trusts: whether what is surely within the budgets may go unmeasured.
     """
     models = [open_model(space, phase, fingerprint, ledger, watcher) for phase in phases]
-    return Screener(models, seed=seed, ledger=ledger)
+    return Screener(models, seed=seed, ledger=ledger, trusts=trusts)
 
 
 def open_model(space: SearchSpace, phase: str, fingerprint: str, ledger: Ledger, watcher: Watcher) -> PhaseModel:

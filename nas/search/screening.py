@@ -1,8 +1,9 @@
-"""Screening: candidates that a cost model is sure are over a latency budget are not compiled.
+"""Screening: candidates that a cost model is sure about need not be measured.
 
-There is one model for each phase that is timed. It learns from `nas calibrate`, where that was run on this device,
-and from every measurement of the study. A share of what is ruled out is measured all the same; from those we know
-how often it is wrong.
+Those surely over a latency budget are not compiled. Those surely within every one may be trained before they are
+measured, where the study asks for that; they are measured when they reach the front. There is one model for each
+phase that is timed. It learns from `nas calibrate`, where that was run on this device, and from every measurement of
+the study. A share of what it is sure about is measured all the same; from those we know how often it is wrong.
 """
 
 from __future__ import annotations
@@ -12,11 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from nas.budget import Budget, latency_budget
 from nas.ledger import Ledger
-from nas.trial import Outcome, TrialRecord
+from nas.trial import TrialRecord
 from profilers.cost_model.candidate_terms import CandidateEncoder
 from profilers.cost_model.model import Predicted
 from profilers.cost_model.store import Calibration
@@ -29,10 +28,14 @@ LEAST_MEASURED = 12
 RULED_OUT_BELOW = 0.05
 """A candidate is ruled out when the probability that it meets the budget is below this, and the lower end of
 its 90% interval is over the budget; with few measurements no probability is that small."""
+TRUSTED_ABOVE = 0.95
+"""A candidate is trusted when the probability that it meets each budget is at least this, and the upper end of each
+90% interval is within the budget."""
 AUDIT_SHARE = 0.15
 AUDIT_EVENT = "screening_audit"
 
 Sample = tuple[Candidate, float]
+Answer = Literal["unknown", "pass", "ruled_out", "trusted", "audited"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,15 +43,15 @@ class Screened:
     """What the cost model says of one candidate.
 
     Attributes:
-        answer: `unknown` (no budgeted phase has enough measurements), `pass`, `ruled_out`, or `audited`: ruled
-            out, and measured all the same.
+        answer: `unknown` (no budgeted phase has enough measurements), `pass` (measure it), `ruled_out`, `trusted`
+            (surely within the budgets of all phases), or `audited`: one of these two, and measured all the same.
         estimates: (phase, prediction) of every phase that has a model, the primary one first.
         phase: the budgeted one that is least likely to be met; None when unknown.
         probability: of meeting its budget.
         maximum_ms: that budget.
     """
 
-    answer: Literal["unknown", "pass", "ruled_out", "audited"]
+    answer: Answer
     estimates: tuple[tuple[str, LatencyEstimate], ...] = ()
     phase: str | None = None
     probability: float | None = None
@@ -124,16 +127,18 @@ class PhaseModel:
 class Screener:
     """Judges candidates by the models of all timed phases."""
 
-    def __init__(self, models: Sequence[PhaseModel], *, seed: int, ledger: Ledger) -> None:
-        """`models`: one a timed phase, that of the primary phase first."""
+    def __init__(self, models: Sequence[PhaseModel], *, seed: int, ledger: Ledger, trusts: bool = False) -> None:
+        """`models`: one a timed phase, that of the primary phase first; `trusts`: whether any answer is `trusted`."""
         self.models = {model.phase: model for model in models}
+        self._trusts = trusts
         self._seed = seed
         self._ledger = ledger
 
     def judge(self, trial: int, candidate: Candidate, budgets: tuple[Budget, ...]) -> Screened:
         """Whether a candidate is worth compiling: not when any one budgeted phase is surely over.
 
-        An audit is noted in the ledger before it is made.
+        Nor now when all of them are surely within their budgets, and every timed phase has a prediction. An audit is
+        noted in the ledger before it is made.
         """
         estimates: dict[str, LatencyEstimate] = {}
         held: list[tuple[bool, float, str, float]] = []
@@ -151,25 +156,30 @@ class Screener:
             return UNKNOWN
         # Those surely over come first. Of equals the earlier phase: it is named as the reason.
         is_passed, least, worst, allowed_ms = min(held, key=lambda row: row[:2])
-        answer: Literal["pass", "ruled_out", "audited"] = "pass"
-        if not is_passed:
-            answer = "audited" if is_audited(self._seed, trial) else "ruled_out"
-        if answer == "audited":
-            self._note_audit(trial, worst, estimates[worst], least)
+        answer: Answer = "pass" if is_passed else "ruled_out"
+        is_sure = least >= TRUSTED_ABOVE and all(estimates[phase].upper_ms <= most for _, _, phase, most in held)
+        if is_passed and is_sure and self._trusts and len(estimates) == len(self.models):
+            answer = "trusted"
+        if answer != "pass" and is_audited(self._seed, trial):
+            self._note_audit(trial, worst, estimates[worst], least, answer)
+            answer = "audited"
         return Screened(
             answer=answer, estimates=tuple(estimates.items()), phase=worst, probability=least, maximum_ms=allowed_ms
         )
 
-    def _note_audit(self, trial: int, phase: str, estimate: LatencyEstimate, probability: float) -> None:
+    def _note_audit(
+        self, trial: int, phase: str, estimate: LatencyEstimate, probability: float, answer: Answer
+    ) -> None:
         if all(event.detail["trial"] != trial for event in self._ledger.events(AUDIT_EVENT)):
             detail = {
                 "trial": trial, "phase": phase, "predicted_ms": estimate.latency_ms, "probability": probability,
+                "answer": answer,
             }  # fmt: skip
             self._ledger.add_event(AUDIT_EVENT, detail)
 
 
 def is_audited(seed: int, trial: int) -> bool:
-    """Whether a candidate that is ruled out is measured all the same: decided by study and trial alone."""
+    """Whether a candidate that the model is sure about is measured all the same: decided by study and trial alone."""
     digest = hashlib.sha256(f"audit:{seed}:{trial}".encode()).digest()
     return int.from_bytes(digest[:4], "big") < AUDIT_SHARE * 2**32
 
@@ -182,49 +192,3 @@ def measured_samples(records: Iterable[TrialRecord], phase: str) -> list[Sample]
         if estimate is not None and estimate.source == "measured":
             samples.append((record.candidate, estimate.latency_ms))
     return samples
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScreeningReport:
-    """What screening did in a study.
-
-    Attributes:
-        num_ruled_out: trials that were not compiled.
-        num_audited: trials that were ruled out and measured all the same.
-        num_wrong: of these, the ones that met the budget.
-        seconds_saved: what compiling and measuring the ruled-out ones would have taken, at the mean
-            of the others; an estimate.
-    """
-
-    num_ruled_out: int
-    num_audited: int
-    num_wrong: int
-    seconds_saved: float
-
-    def __str__(self) -> str:
-        return (
-            f"screening: {self.num_ruled_out} candidates were predicted over budget and not measured"
-            f" (about {self.seconds_saved:.0f} s saved); {self.num_audited} more were measured to check,"
-            f" {self.num_wrong} of them met the budget after all"
-        )
-
-
-def screening_report(ledger: Ledger) -> ScreeningReport:
-    """Counts what was ruled out, and how often the audit found that wrong."""
-    records = {record.trial: record for record in ledger.records()}
-    audited = [
-        records[event.detail["trial"]] for event in ledger.events(AUDIT_EVENT) if event.detail["trial"] in records
-    ]
-    measured = [record for record in records.values() if record.duplicate_of is None and record.cost is not None
-                and record.outcome is not Outcome.PREDICTED_OVER_BUDGET]  # fmt: skip
-    spent = [
-        sum(amount for stage, amount in record.seconds if stage in ("tune", "compile", "profile"))
-        for record in measured
-    ]
-    num_ruled_out = sum(record.outcome is Outcome.PREDICTED_OVER_BUDGET for record in records.values())
-    return ScreeningReport(
-        num_ruled_out=num_ruled_out,
-        num_audited=len(audited),
-        num_wrong=sum(record.outcome in (Outcome.SCORED, Outcome.DIVERGED) for record in audited),
-        seconds_saved=num_ruled_out * float(np.mean(spent)) if spent else 0.0,
-    )

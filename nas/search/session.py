@@ -34,7 +34,7 @@ from nas.search.patience import PatientLedger
 from nas.search.plain_looks import look_at_other_phases
 from nas.search.progress import Watcher
 from nas.search.screener import open_screener
-from nas.search.screening import screening_report
+from nas.search.screening_report import screening_report
 from nas.search.smoke_run import run_smoke
 from nas.search.study import (
     MANIFEST_NAME,
@@ -119,14 +119,20 @@ def run_study(
             bench.budgets, note = settle_budgets(config, space, ledger, bench, watcher)
             if config.search.screen:
                 bench.screener = open_screener(
-                    space, timed, bench.device.fingerprint, seed=config.search.seed, ledger=ledger, watcher=watcher
+                    space,
+                    timed,
+                    bench.device.fingerprint,
+                    seed=config.search.seed,
+                    ledger=ledger,
+                    watcher=watcher,
+                    trusts=config.search.measure == "unsure",
                 )
             with open_optuna_study(config, task.direction) as study:
                 ended_because = run_search(config, space, study, ledger, bench, watcher)
                 importances = explained(study, config.search.seed, watcher) if explain else ()
                 FellowWorkers.of(config, study, ledger, watcher).fetch_weights(bench.weights_folder)
             screening = screening_report(ledger)
-            if screening.num_ruled_out or screening.num_audited:
+            if not screening.is_empty:
                 watcher.note(str(screening))
             _remove_scratch(folder)
             with tempfile.TemporaryDirectory(prefix=SCRATCH_PREFIX, dir=folder) as scratch:

@@ -15,11 +15,12 @@ from nas.ledger import Ledger, StageResult
 from nas.search.audit_run import known_audit
 from nas.search.controls_run import known_controls
 from nas.search.screening import AUDIT_EVENT
+from nas.search.screening_report import is_trusted
 from nas.training.score import LOWER_IS_BETTER, HeldOutScore
 from nas.trial import Outcome, TrialRecord, score_from_json
 
 Verdict = str
-"""`passed`, `stopped here`, `not reached`, or empty where nothing is judged."""
+"""`passed`, `stopped here`, `not reached`, `left out`, or empty where nothing is judged."""
 
 
 class StoryError(NasError):
@@ -86,14 +87,16 @@ def _chapters(record: TrialRecord, source: int, ledger: Ledger, budgets: tuple[B
             kind = "infrastructure" if record.outcome.is_infrastructure else record.outcome.kind
             evidence = (*evidence, f"{record.outcome} ({kind}): {record.error}")
             return Chapter(stage=stage, verdict="stopped here", evidence=evidence, seconds=seconds.get(spent or ""))
+        if stage in ("compile", "parity", "measure") and is_trusted(record):
+            return Chapter(stage=stage, verdict="left out", evidence=())
         return Chapter(stage=stage, verdict="passed", evidence=evidence, seconds=seconds.get(spent or ""))
 
     again = () if record.duplicate_of is None else (f"the same network as trial {source}, whose result this is",)
     yield chapter("propose", f"trial {record.trial}, candidate {record.candidate.candidate_id}", *again)
     audited = [event.detail for event in ledger.events(AUDIT_EVENT) if event.detail["trial"] == source]
-    yield chapter("screen", *(f"{_phase_of(each)}predicted {each['predicted_ms']:.3g} ms and ruled out, measured as a"
-                              " check" for each in audited))  # fmt: skip
     cost = record.cost
+    trusted = [f"surely within the budgets: {_measured(record)[0]}; trained unmeasured"] if is_trusted(record) else []
+    yield chapter("screen", *map(_audited, audited), *trusted)
     yield chapter("compile", *_compiled(record), spent="compile")
     yield chapter("parity", *([] if cost is None or cost.parity_max_abs is None else
                               [f"largest difference to torch {cost.parity_max_abs:.2g}"]))  # fmt: skip
@@ -136,6 +139,11 @@ def _late_chapters(record: TrialRecord, source: int, ledger: Ledger, test: Stage
                  f"in {sum(record.candidate.candidate_id in pair for pair in audit.flipped)} of"
                  f" {len(audit.candidates) - 1} pairs in another order")  # fmt: skip
         yield Chapter(stage="audit", verdict="", evidence=lines)
+
+
+def _audited(detail: Mapping[str, Any]) -> str:
+    answer = "trusted" if detail.get("answer") == "trusted" else "ruled out"
+    return f"{_phase_of(detail)}predicted {detail['predicted_ms']:.3g} ms and {answer}, measured as a check"
 
 
 def _compiled(record: TrialRecord) -> list[str]:

@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from nas.budget import parse_budget, resolve_budgets
 from nas.gates.budget import predicted_violations
 from nas.ledger import Ledger
 from nas.search import screening
-from nas.search.finalists import least_violating
+from nas.search.budget_sampler import Cost
+from nas.search.candidate_source import SpaceSource
+from nas.search.finalists import front_members, front_of, least_violating, settle_front
+from nas.search.history import read_history
 from nas.search.loop import known_result, run_search
 from nas.search.pipeline import Proposal, evaluate
 from nas.search.progress import Silent
 from nas.search.screener import encoder_of, random_candidates
-from nas.search.screening import AUDIT_EVENT, LEAST_MEASURED, PhaseModel, Screener, is_audited, screening_report
+from nas.search.screening import AUDIT_EVENT, LEAST_MEASURED, PhaseModel, Screener, is_audited
+from nas.search.screening_report import screening_report
 from nas.search.study import open_optuna_study
 from nas.search.testing import FakeWorkbench, Script
 from nas.trial import Outcome, TrialRecord
@@ -43,14 +48,21 @@ AUDITED_TRIAL = next(trial for trial in range(100) if is_audited(0, trial))
 
 
 def bench_with(
-    folder: Path, ledger: Ledger, num_calibrated: int = 40, latency: Callable[[Candidate], float] = latency_ms
+    folder: Path,
+    ledger: Ledger,
+    num_calibrated: int = 40,
+    latency: Callable[[Candidate], float] = latency_ms,
+    *,
+    trusts: bool = False,
+    noise: float = 0.0,
 ) -> FakeWorkbench:
     bench = FakeWorkbench(
         folder=folder, ledger=ledger, budgets=BUDGETS, script=lambda candidate: Script(look=latency(candidate))
     )
-    calibrated = [(candidate, latency_ms(candidate)) for candidate in CANDIDATES[:num_calibrated]]
+    drawn = np.random.default_rng(0).normal(1.0, noise, num_calibrated)
+    calibrated = [(each, latency_ms(each) * float(by)) for each, by in zip(CANDIDATES, drawn, strict=False)]
     model = PhaseModel(encoder=ENCODER, phase="infer", fingerprint="f", ledger=ledger, calibrated=calibrated)
-    bench.screener = Screener([model], seed=0, ledger=ledger)
+    bench.screener = Screener([model], seed=0, ledger=ledger, trusts=trusts)
     return bench
 
 
@@ -155,3 +167,129 @@ def test_a_search_screens_and_its_front_is_measured(tmp_path: Path) -> None:
         report = screening_report(ledger)
         assert report.num_ruled_out == counts[Outcome.PREDICTED_OVER_BUDGET]
         assert report.seconds_saved > 0
+
+
+# What is surely within the budgets
+
+
+def test_a_candidate_surely_within_the_budgets_is_trained_unmeasured_where_that_was_asked_for(
+    tmp_path: Path, ledger: Ledger
+) -> None:
+    bench = bench_with(tmp_path, ledger, trusts=True)
+    record = evaluate(Proposal(trial=TRIAL, candidate=BY_LATENCY[0]), bench)
+    assert record.outcome is Outcome.SCORED
+    assert [stage for stage, _ in bench.calls] == ["train"]
+    assert record.cost is not None
+    assert not record.cost.is_measured
+    assert record.cost.latencies[0][1].source == "predicted"
+    assert TrialRecord.from_json(record.to_json()) == record
+    assert screening_report(ledger).is_empty, "it is not in the ledger yet"
+    ledger.record(record)
+    report = screening_report(ledger)
+    assert (report.num_trusted, report.num_ruled_out, report.num_trusted_audited) == (1, 0, 0)
+
+
+def test_by_default_everything_is_measured_before_it_is_trained(tmp_path: Path, ledger: Ledger) -> None:
+    assert bench_with(tmp_path, ledger).screen(TRIAL, BY_LATENCY[0]).answer == "pass"
+
+
+def test_near_the_budget_nothing_is_trusted(tmp_path: Path, ledger: Ledger) -> None:
+    bench = bench_with(tmp_path, ledger, trusts=True, noise=0.05)
+    maximum_ms = BUDGETS[0].maximum
+    near = [each for each in CANDIDATES if 0.98 * maximum_ms < latency_ms(each) < 1.02 * maximum_ms]
+    assert near
+    assert {bench.screen(TRIAL, each).answer for each in near} == {"pass"}
+
+
+def test_a_budget_on_what_no_model_predicts_is_met_by_measurement_alone(tmp_path: Path, ledger: Ledger) -> None:
+    bench = bench_with(tmp_path, ledger, trusts=True)
+    bench.budgets = (*BUDGETS, *resolve_budgets([parse_budget("memory=64GiB")], ["infer"]))
+    record = evaluate(Proposal(trial=TRIAL, candidate=BY_LATENCY[0]), bench)
+    assert bench.num_calls("compile") == 1
+    assert record.cost is not None
+    assert record.cost.is_measured
+
+
+def test_a_trusted_candidate_over_a_budget_that_is_counted_is_measured_and_stopped(
+    tmp_path: Path, ledger: Ledger
+) -> None:
+    bench = bench_with(tmp_path, ledger, trusts=True)
+    bench.budgets = (BUDGETS[0], *resolve_budgets([parse_budget("params=1")], ["infer"]))
+    record = evaluate(Proposal(trial=TRIAL, candidate=BY_LATENCY[0]), bench)
+    assert record.outcome is Outcome.OVER_BUDGET
+    assert record.cost is not None
+    assert record.cost.is_measured
+
+
+@pytest.mark.parametrize(("is_slow", "num_wrong"), [(False, 0), (True, 1)])
+def test_the_audit_counts_what_was_wrongly_trusted(
+    tmp_path: Path, ledger: Ledger, *, is_slow: bool, num_wrong: int
+) -> None:
+    factor = 50.0 if is_slow else 1.0
+    bench = bench_with(tmp_path, ledger, latency=lambda candidate: factor * latency_ms(candidate), trusts=True)
+    ledger.record(evaluate(Proposal(trial=AUDITED_TRIAL, candidate=BY_LATENCY[0]), bench))
+    report = screening_report(ledger)
+    assert (report.num_trusted_audited, report.num_trusted_wrong, report.num_audited) == (1, num_wrong, 0)
+    assert [event.detail["answer"] for event in ledger.events(AUDIT_EVENT)] == ["trusted"]
+
+
+def test_a_trusted_network_on_the_front_is_measured_before_it_is_published(tmp_path: Path) -> None:
+    with Ledger(f"sqlite:///{tmp_path}/study.db") as ledger:
+        bench = bench_with(tmp_path, ledger, trusts=True)
+        for trial, candidate in enumerate(BY_LATENCY[:3]):
+            ledger.record(evaluate(Proposal(trial=TRIAL + 1000 * trial, candidate=candidate), bench))
+        records = [record for record in ledger.records() if record.cost is not None and not record.cost.is_measured]
+        assert records, "some are trusted"
+        settled = settle_front(ledger.records(), "maximize", bench, ledger, tmp_path / "scratch", Silent())
+        assert settled.finalists
+        members = front_members(settled.finalists, {})
+        assert all(member.latency.source == "measured" for member in members)
+        assert all(member.search_latency("infer") is None for member in members if not member.record.cost.is_measured)
+
+
+def test_a_trusted_network_that_misses_when_it_is_measured_is_not_published(tmp_path: Path) -> None:
+    with Ledger(f"sqlite:///{tmp_path}/study.db") as ledger:
+        bench = bench_with(tmp_path, ledger, latency=lambda candidate: 50 * latency_ms(candidate), trusts=True)
+        ledger.record(evaluate(Proposal(trial=TRIAL, candidate=BY_LATENCY[0]), bench))
+        settled = settle_front(ledger.records(), "maximize", bench, ledger, tmp_path / "scratch", Silent())
+        assert settled.finalists == ()
+        assert "misses" in settled.dropped[0].reason
+
+
+def test_an_unmeasured_network_that_may_be_on_the_front_hides_none_that_is(tmp_path: Path, ledger: Ledger) -> None:
+    """Its optimistic latency puts it in front; measured, it is slower, and the measured one has its place again."""
+    slower = {BY_LATENCY[0].candidate_id: 1.05 * latency_ms(BY_LATENCY[1])}
+    bench = bench_with(
+        tmp_path, ledger, latency=lambda each: slower.get(each.candidate_id, latency_ms(each)), trusts=True
+    )
+    bench.script = lambda each: Script(
+        look=slower.get(each.candidate_id, latency_ms(each)),
+        num_right=340 if each is BY_LATENCY[0] else 330,
+    )
+    ledger.record(evaluate(Proposal(trial=TRIAL, candidate=BY_LATENCY[0]), bench))
+    ledger.record(evaluate(Proposal(trial=AUDITED_TRIAL, candidate=BY_LATENCY[1]), bench))
+    first, second = (ledger.by_trial(trial) for trial in (TRIAL, AUDITED_TRIAL))
+    assert first is not None and second is not None
+    assert front_of((first, second), "maximize", "infer") == (first,)
+    settled = settle_front(ledger.records(), "maximize", bench, ledger, tmp_path / "scratch", Silent())
+    assert {finalist.record.trial for finalist in settled.finalists} == {TRIAL, AUDITED_TRIAL}
+
+
+def test_the_sampler_takes_a_trusted_latency_for_the_point_and_learns_no_cost_from_it(tmp_path: Path) -> None:
+    config = configure(tmp_path / "study", trials=20, sampler="random", budgets=[str(budget) for budget in BUDGETS])
+    with Ledger(config.storage_url) as ledger, open_optuna_study(config, "maximize") as study:
+        bench = bench_with(config.results_dir, ledger, trusts=True)
+        run_search(config, SPACE, study, ledger, bench, Silent())
+        trusted = {
+            record.trial: record
+            for record in ledger.records()
+            if record.outcome is Outcome.SCORED and record.cost is not None and not record.cost.is_measured
+        }
+        assert trusted
+        cost = Cost(name="latency", maximum=BUDGETS[0].maximum, objective=1, constraint=str(BUDGETS[0]))
+        trials = [trial for trial in study.get_trials() if trial.number in trusted]
+        history = read_history(trials, SpaceSource(SPACE, seed=0), [cost], (), sign=1.0, rng=np.random.default_rng(0))
+        assert not history.is_measured.any()
+        assert not np.isnan(history.costs).any()
+        assert all(excess <= 0 for trial in trials for excess in trial.constraints.values())
+        assert bench.num_calls("compile") < 20
