@@ -21,7 +21,7 @@ from nas.search.candidate_source import CandidateSource, Options
 from nas.search.cost_belief import Forecast, believe
 from nas.search.history import History, read_history
 from nas.search.proposer import Choice, Known, Pool, Proposer
-from nas.search.sampler import PREDICTED_ATTRIBUTE
+from nas.search.sampler import LATENCY_ATTRIBUTE, PREDICTED_ATTRIBUTE, RUNG_ATTRIBUTE
 from search_spaces.candidate import Candidate
 from search_spaces.space import Choices
 
@@ -84,6 +84,8 @@ class Cost:
             return None
         if self.objective is not None and trial.values is not None:
             return float(trial.values[self.objective])
+        if self.objective is not None and RUNG_ATTRIBUTE in trial.user_attrs:
+            return float(trial.user_attrs[LATENCY_ATTRIBUTE])  # stopped by a rung: no values, but a quality
         if self.constraint in trial.constraints and self.maximum is not None:
             return float((trial.constraints[self.constraint] + 1.0) * self.maximum)
         return None

@@ -209,6 +209,9 @@ class ScreeningReport:
         )
 
 
+_WITHIN_BUDGET = (Outcome.SCORED, Outcome.STOPPED_EARLY, Outcome.DIVERGED)
+
+
 def screening_report(ledger: Ledger) -> ScreeningReport:
     """Counts what was ruled out, and how often the audit found that wrong."""
     records = {record.trial: record for record in ledger.records()}
@@ -225,6 +228,6 @@ def screening_report(ledger: Ledger) -> ScreeningReport:
     return ScreeningReport(
         num_ruled_out=num_ruled_out,
         num_audited=len(audited),
-        num_wrong=sum(record.outcome in (Outcome.SCORED, Outcome.DIVERGED) for record in audited),
+        num_wrong=sum(record.outcome in _WITHIN_BUDGET for record in audited),
         seconds_saved=num_ruled_out * float(np.mean(spent)) if spent else 0.0,
     )
