@@ -11,7 +11,6 @@ from nas.training.score import HeldOutScore
 from profilers.measurement import LatencyEstimate
 from search_spaces.candidate import Candidate
 
-
 RungVerdict = Literal["promoted", "stopped", "top"]
 
 

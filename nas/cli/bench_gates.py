@@ -47,7 +47,10 @@ def print_table(result: BenchResult) -> None:
         grid.add_row(escape(str(row["name"])), str(row["expected_gate"] or "none"), str(row["fired"] or "none"),
                      verdict, f"{float(row['duration_s'] or 0):.1f}")  # fmt: skip
     Console().print(grid)
-    for name, what in (("clean_gate_share", "clean studies, without compiler and device"), ("study_gate_share", "study")):
+    for name, what in (
+        ("clean_gate_share", "clean studies, without compiler and device"),
+        ("study_gate_share", "study"),
+    ):
         share = result.figures[name]
         if isinstance(share, float):
             Console().print(f"gates took {share:.1%} of the time ({what})", highlight=False)

@@ -197,9 +197,9 @@ def _outcomes(summary: StudySummary) -> Element:
 def _ladder(summary: StudySummary) -> Element:
     rows = [[rung.epochs, rung.reached, rung.stopped, duration_text(rung.seconds)] for rung in summary.rungs]
     words = (
-        f"The best 1/{summary.config.training.ladder} on val of those that had come to a rung, and whoever no faster one"
-        " beat there, trained on. Only networks that came to the top have a score and can be on the front; scores of"
-        " lower rungs are of trainings that are not over, and are compared within their rung alone. The sampler learns"
+        f"The best 1/{summary.config.training.ladder} on val of those that had come to a rung, and whoever no faster"
+        " one beat there, trained on. Only networks that came to the top have a score and can be on the front; scores"
+        " of lower rungs are of trainings that are not over, and compared within their rung alone. The sampler learns"
         " qualities from the lowest rung, which every trained network has."
     )
     headers = ["Epochs", "Networks that came so far", "Stopped there", "Training"]

@@ -125,7 +125,8 @@ TRIAL_COLUMNS: tuple[Column[TrialRecord], ...] = (
     Column("candidate_id", "text", "Hash of the network's description.", lambda _, r: r.candidate.candidate_id),
     Column("blocks", "text", "Kinds of its blocks, first to last.", lambda _, r: blocks_text(r.candidate)),
     Column(
-        "quality_outcome", "text", "`scored`, `over_budget`, `stopped_early` or `diverged`: says something about the network.",
+        "quality_outcome", "text",
+        "`scored`, `over_budget`, `stopped_early` or `diverged`: says something about the network.",
         _outcome("quality"),
     ),
     Column(

@@ -112,9 +112,7 @@ def is_promoted(mine: RungPoint, others: Sequence[RungPoint], factor: int, direc
     values = sorted((sign * point.value for point in (*others, mine)), reverse=True)
     if sign * mine.value >= values[max(1, len(values) // factor) - 1]:
         return True
-    return not any(
-        point.latency_ms <= mine.latency_ms and sign * point.value >= sign * mine.value for point in others
-    )
+    return not any(point.latency_ms <= mine.latency_ms and sign * point.value >= sign * mine.value for point in others)
 
 
 def direction_of(score: HeldOutScore) -> Direction:

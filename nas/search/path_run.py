@@ -28,9 +28,7 @@ class PathBench(Protocol):
         ...
 
 
-def settle_path(
-    recipe: Recipe, space: SearchSpace, bench: PathBench, ledger: Ledger, watcher: Watcher
-) -> Recipe:
+def settle_path(recipe: Recipe, space: SearchSpace, bench: PathBench, ledger: Ledger, watcher: Watcher) -> Recipe:
     """The recipe that the study trains by: with the fast path that was asked for, if it passed.
 
     A study that knows the answer is not asked again.

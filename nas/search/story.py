@@ -104,7 +104,9 @@ def _chapters(record: TrialRecord, source: int, ledger: Ledger, budgets: tuple[B
     yield chapter("budget", *fits, *misses)
     stages = {stage.stage: stage for stage in ledger.stages(source)}
     trained = stages.get("train")
-    yield chapter("train", *map(_rung, record.rungs), *([] if trained is None else _curve(trained.payload)), spent="train")
+    yield chapter(
+        "train", *map(_rung, record.rungs), *([] if trained is None else _curve(trained.payload)), spent="train"
+    )
     untrained = [] if trained is None else [
         f"before training {score_from_json(trained.payload['untrained_score']).value:.3f}"]  # fmt: skip
     yield chapter("score", *([] if record.score is None else [_score(record.score)]), *untrained)

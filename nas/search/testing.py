@@ -138,8 +138,8 @@ class FakeWorkbench:
     script: Callable[[Candidate], Script] = plausible
     phases: tuple[str, ...] = ("infer",)
     budgets: tuple[Budget, ...] = ()
-    recipe: Recipe = Recipe()
-    ladder: Ladder = Ladder()
+    recipe: Recipe = field(default_factory=Recipe)
+    ladder: Ladder = field(default_factory=Ladder)
     device: DeviceSpec = FAKE_DEVICE
     on_call: Callable[[str, str], None] = lambda stage, candidate_id: None
     calls: list[tuple[str, str]] = field(default_factory=list)

@@ -32,6 +32,6 @@ def require_checkable(task: Task) -> None:
     """
     if kind_of(task).reward is None:
         raise TaskError(
-            f"task {task.name!r} with training.recipe = \"grpo\": its answers cannot be checked, so there is no reward;"
-            " allowed: task.name = \"sequence-toy\" (--data sequence-toy), or leave training.recipe out"
+            f'task {task.name!r} with training.recipe = "grpo": its answers cannot be checked, so there is no reward;'
+            ' allowed: task.name = "sequence-toy" (--data sequence-toy), or leave training.recipe out'
         )

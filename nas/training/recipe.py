@@ -49,7 +49,9 @@ class Recipe(BaseModel):
         examples=[2],
     )
     min_epochs: int | None = Field(
-        default=None, ge=1, description="Epochs of the lowest rung at least; needs a ladder, whose lowest is then 1.",
+        default=None,
+        ge=1,
+        description="Epochs of the lowest rung at least; needs a ladder, whose lowest is then 1.",
         examples=[2],
     )
     fast_path: Literal["channels_last", "bfloat16", "compiled"] | None = Field(
@@ -69,7 +71,9 @@ class Recipe(BaseModel):
         examples=["grpo"],
     )
     group: int | None = Field(
-        default=None, ge=2, description="Answers that are sampled to each prompt; recipe grpo alone, which takes 16.",
+        default=None,
+        ge=2,
+        description="Answers that are sampled to each prompt; recipe grpo alone, which takes 16.",
         examples=[16],
     )
     num_threads: int = Field(default=2, ge=1, description="Processor threads that training uses.")

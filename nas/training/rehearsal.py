@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from nas.training import evaluate
 from nas.training.evaluate import BuildModel, NonFiniteOutputs, build_from_space, eval_batch_size
-from nas.training.kinds import kind_of
 from nas.training.grpo import UpdateRecord
+from nas.training.kinds import kind_of
 from nas.training.recipe import Recipe
 from nas.training.reinforce import reinforced_step
 from nas.training.result import Rehearsal, ScoringProbe

@@ -32,7 +32,8 @@ class TaskSettings(BaseModel):
         default="digits",
         description=(
             "Data source: digits, fashion-mnist, npz or image-folder; for language python-source, text or sequence-toy"
-            " (answers that can be checked); for questions about images easy-vqa (pip install 'edgenas[vqa]') or vqa-folder."
+            " (answers that can be checked); for questions about images easy-vqa (pip install 'edgenas[vqa]') or"
+            " vqa-folder."
         ),
     )
     path: str | None = Field(

@@ -143,7 +143,13 @@ class _Run:
 
     @classmethod
     def begin(
-        cls, candidate: Candidate, task: Task, recipe: Recipe, seed: int, out_dir: Path | None, build: BuildModel,
+        cls,
+        candidate: Candidate,
+        task: Task,
+        recipe: Recipe,
+        seed: int,
+        out_dir: Path | None,
+        build: BuildModel,
         path: TrainingPath,
     ) -> _Run:
         """A fresh training, or the one that was interrupted in `out_dir`."""

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from nas.training.answers import answer_loss, is_answered, likeliest, logits_of_a_text, share_answered, vocabulary_of
 from nas.training.image_kind import shift_and_mirror, standardise_images

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from nas.ledger import CandidateCost, Outcome, TrialRecord
-from nas.trial import Rung, RungVerdict
 from nas.training.score import HeldOutScore, wilson_interval
+from nas.trial import Rung, RungVerdict
 from profilers.measurement import LatencyEstimate
 from search_spaces.candidate import BlockSpec, Candidate
 

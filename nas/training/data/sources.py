@@ -51,7 +51,9 @@ SOURCES: dict[str, DataSource] = {
     ),
     "text": DataSource(load=load_text, kind="language_modelling", unused=_OF_IMAGES),
     "sequence-toy": DataSource(
-        load=load_sequence_toy, kind="checked_sequences", also_for=("language_modelling",),
+        load=load_sequence_toy,
+        kind="checked_sequences",
+        also_for=("language_modelling",),
         unused=("path", "domains", "vocabulary", *_OF_IMAGES),
     ),
     "easy-vqa": DataSource(

@@ -66,7 +66,9 @@ def test_a_path_that_passes_is_trained_by_and_asked_about_once(tmp_path: Path) -
     assert (again, notes.lines, num_asked) == (recipe, [], 0)
     with ledger_of(tmp_path) as ledger:
         assert path_result(ledger) == GateResult(
-            passed=True, reason="bfloat16: equal", figures=(("asked_for", "bfloat16"), ("trained", "bfloat16"), ("seeds", 3))
+            passed=True,
+            reason="bfloat16: equal",
+            figures=(("asked_for", "bfloat16"), ("trained", "bfloat16"), ("seeds", 3)),
         )
         assert set(gate_seconds(ledger)) == {"fast_path"}
 
