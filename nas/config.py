@@ -233,10 +233,12 @@ def load_config(
 
 
 def _lay_under(data: dict[str, Any]) -> None:
-    """Puts the defaults of the space that `data` names where `data` says nothing."""
-    search = data.get("search", {})
+    """Puts the defaults of the space and data source that `data` names where `data` says nothing."""
+    search, task = data.get("search", {}), data.get("task", {})
     space = search.get("space", SearchSettings().space) if isinstance(search, dict) else None
-    for key, value in (defaults_of(space) if isinstance(space, str) else {}).items():
+    name = task.get("name") if isinstance(task, dict) else None
+    source = name if isinstance(name, str) else None
+    for key, value in (defaults_of(space, source) if isinstance(space, str) else {}).items():
         section, _, name = key.rpartition(".")
         inner = data.setdefault(section, {})
         if isinstance(inner, dict):

@@ -56,11 +56,26 @@ still answered colours by chance after 24,000 examples; drawn evenly, after 12,0
 """
 
 
-def defaults_of(space: str) -> Mapping[str, Default]:
-    """What a configuration of `space` begins with; empty for an unknown space, whose name is refused elsewhere.
+DEFAULTS_OF_TASK: dict[str, Mapping[str, Default]] = {
+    "sequence-toy": {
+        "task.context": 8,
+        "training.epochs": 2,
+        "training.batch_size": 32,
+        "training.learning_rate": 2e-3,
+        "training.label_smoothing": 0.0,
+        "compile.tuning_trials": 4,
+    },
+}
+"""Data source to dotted key to value, instead of the defaults of its space's kind of task."""
+
+
+def defaults_of(space: str, task: str | None = None) -> Mapping[str, Default]:
+    """What a configuration of `space` and `task` begins with; empty for an unknown space, which is refused elsewhere.
 
     >>> defaults_of("conv_attention")
     {}
     """
+    if task in DEFAULTS_OF_TASK:
+        return DEFAULTS_OF_TASK[task]
     kind = task_kind_of(space)
     return {} if kind is None else DEFAULTS_OF_KIND.get(kind, {})

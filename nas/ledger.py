@@ -200,6 +200,13 @@ class Ledger:
             rows = connection.execute(query).all()
         return tuple(StageResult(stage=row[0], payload=json.loads(row[1]), seconds=row[2]) for row in rows)
 
+    def payloads(self, stage: str) -> tuple[tuple[int, Mapping[str, Any]], ...]:
+        """(trial, payload) of every trial that finished `stage`, in the order in which they did."""
+        query = sa.select(_STAGES.c.trial, _STAGES.c.payload).where(_STAGES.c.stage == stage)
+        with self._transaction() as connection:
+            rows = connection.execute(query.order_by(_STAGES.c.position)).all()
+        return tuple((trial, json.loads(text)) for trial, text in rows)
+
     # Trials
 
     def record(self, record: TrialRecord) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from nas.training.score import HeldOutScore
 from profilers.measurement import LatencyEstimate
 from search_spaces.candidate import Candidate
+
+RungVerdict = Literal["promoted", "stopped", "top"]
 
 
 class Outcome(StrEnum):
@@ -18,6 +20,7 @@ class Outcome(StrEnum):
     SCORED = "scored"
     OVER_BUDGET = "over_budget"
     DIVERGED = "diverged"
+    STOPPED_EARLY = "stopped_early"
     PREDICTED_OVER_BUDGET = "predicted_over_budget"
     COMPILE_FAILED = "compile_failed"
     PARITY_FAILED = "parity_failed"
@@ -108,6 +111,40 @@ class CandidateCost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rung:
+    """One length of training that a candidate reached (`Recipe.ladder`).
+
+    Attributes:
+        epochs: trained by then.
+        score: on val, of a training that is not over unless `verdict` is `top`: its learning rate is still high, so
+            it is compared with scores of the same rung alone.
+        seconds: wall clock from the rung before.
+        verdict: `promoted` to the next one, `stopped` here, or `top`: there is no next one.
+        num_others: candidates that it was compared with; None at the top, where nothing is decided.
+    """
+
+    epochs: int
+    score: HeldOutScore
+    seconds: float
+    verdict: RungVerdict
+    num_others: int | None = None
+
+    def __str__(self) -> str:
+        """For people, in one cell."""
+        return f"{self.epochs}: {self.score.value:.4g} {self.verdict}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON that `from_json` reads back."""
+        return {"epochs": self.epochs, "score": score_to_json(self.score), "seconds": self.seconds,
+                "verdict": self.verdict, "num_others": self.num_others}  # fmt: skip
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Rung:
+        """The inverse of `to_json`."""
+        return cls(**{**data, "score": score_from_json(data["score"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRecord:
     """One finished trial.
 
@@ -120,6 +157,7 @@ class TrialRecord:
         score: on the val split; None unless the outcome is `scored`.
         error: the reason, for every outcome but `scored`.
         seconds: (stage, wall seconds): `tune`, `compile`, `profile`, `train`.
+        rungs: lengths of training that it reached, shortest first; empty in a study without a ladder.
         duplicate_of: the earlier trial whose result this one reuses.
     """
 
@@ -130,13 +168,14 @@ class TrialRecord:
     score: HeldOutScore | None = None
     error: str | None = None
     seconds: tuple[tuple[str, float], ...] = ()
+    rungs: tuple[Rung, ...] = ()
     duplicate_of: int | None = None
 
     def __post_init__(self) -> None:
         if (self.outcome is Outcome.SCORED) != (self.score is not None):
             raise ValueError(f"trial {self.trial}: outcome {self.outcome} with score {self.score}; only scored has one")
-        if self.outcome is Outcome.SCORED and self.cost is None:
-            raise ValueError(f"trial {self.trial}: scored without a cost")
+        if self.outcome in (Outcome.SCORED, Outcome.STOPPED_EARLY) and self.cost is None:
+            raise ValueError(f"trial {self.trial}: {self.outcome} without a cost")
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON that `from_json` reads back to an equal record."""
@@ -149,6 +188,8 @@ class TrialRecord:
             "error": self.error,
             "seconds": [list(pair) for pair in self.seconds],
             "duplicate_of": self.duplicate_of,
+            # Left out where there are none, so that records of before there were any stay what they are.
+            **({"rungs": [rung.to_json() for rung in self.rungs]} if self.rungs else {}),
         }
 
     @classmethod
@@ -161,6 +202,7 @@ class TrialRecord:
             "cost": None if data["cost"] is None else CandidateCost.from_json(data["cost"]),
             "score": None if data["score"] is None else score_from_json(data["score"]),
             "seconds": tuple((stage, seconds) for stage, seconds in data["seconds"]),
+            "rungs": tuple(Rung.from_json(rung) for rung in data.get("rungs", ())),
         }
         return cls(**fields)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nas.config import StudyConfig, load_config
+from nas.gates.result import GateResult
 from nas.ledger import Ledger
 from nas.search.audit_run import AuditPlan
 from nas.search.pipeline import Proposal
@@ -90,30 +91,44 @@ class TinyBench(FakeWorkbench):
     train_instead: Callable[[Proposal], TrainResult | TrainFailure | None] = lambda proposal: None
     foreign: str | None = None
 
-    def train(self, proposal: Proposal) -> TrainResult | TrainFailure:
+    def __post_init__(self) -> None:
+        self.recipe = self.config.training
+
+    def train(self, proposal: Proposal, until_epoch: int | None = None) -> TrainResult | TrainFailure:
         """As a worker of a study does."""
-        instead = self.train_instead(proposal)
-        return instead or self._train(
-            proposal.candidate, self.config.training, self.config.search.seed, self.weights_folder(proposal.trial)
+        folder = self.weights_folder(proposal.trial)
+        return self.train_instead(proposal) or self._train(
+            proposal.candidate, self.recipe, self.config.search.seed, folder, until_epoch
         )
+
+    def compare_path(self, name: str, candidate: Candidate) -> GateResult | TrainFailure:
+        """As a worker of a study does."""
+        return job.compare_path_job(
+            name, candidate.canonical_json(), self.config.task, self.config.training, self.config.search.seed,
+            self.build,
+        )  # fmt: skip
 
     def train_apart(self, candidate: Candidate, recipe: Recipe, seed: int, folder: str) -> TrainResult | TrainFailure:
         """As a worker of an audit does."""
         return self._train(candidate, recipe, seed, self.folder / "weights" / folder)
 
-    def _train(self, candidate: Candidate, recipe: Recipe, seed: int, folder: Path) -> TrainResult | TrainFailure:
-        return job.train_job(candidate.canonical_json(), self.config.task, recipe, seed, str(folder), None, self.build)
+    def _train(
+        self, candidate: Candidate, recipe: Recipe, seed: int, folder: Path, until_epoch: int | None = None
+    ) -> TrainResult | TrainFailure:
+        return job.train_job(
+            candidate.canonical_json(), self.config.task, recipe, seed, str(folder), None, self.build, until_epoch
+        )
 
     def rehearse(self, candidate: Candidate) -> Rehearsal | TrainFailure:
         """As a worker of a study does."""
         return job.rehearse_job(
-            candidate.canonical_json(), self.config.task, self.config.training, self.config.search.seed, self.build
+            candidate.canonical_json(), self.config.task, self.recipe, self.config.search.seed, self.build
         )
 
     def score_shuffled(self, candidate: Candidate, weights: TrainedWeights) -> Shuffled | TrainFailure:
         """As a worker of a study does."""
         return job.controls_job(
-            candidate.canonical_json(), self.config.task, self.config.training, self.config.search.seed,
+            candidate.canonical_json(), self.config.task, self.recipe, self.config.search.seed,
             str(weights.path), weights.sha256, self.build,
         )  # fmt: skip
 

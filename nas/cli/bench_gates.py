@@ -15,13 +15,16 @@ if TYPE_CHECKING:
 def gates(
     out: Annotated[Path | None, typer.Option(help="Folder for gates.csv.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="2 short clean studies, no audit: coarse.")] = False,
+    study: Annotated[
+        Path | None, typer.Option(help="Results folder of a search: which share of its time its gates took.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Plant faults into small studies and say which gate caught each; clean studies must pass."""
     from nas.bench.gates import run_gates
     from nas.cli.bench import deliver
 
-    result = run_gates(is_quick=quick, on_progress=lambda name: print(name, file=sys.stderr))
+    result = run_gates(is_quick=quick, on_progress=lambda name: print(name, file=sys.stderr), study=study)
     if not as_json:
         print_table(result)
     deliver(result, as_json=as_json, out=out)
@@ -44,3 +47,10 @@ def print_table(result: BenchResult) -> None:
         grid.add_row(escape(str(row["name"])), str(row["expected_gate"] or "none"), str(row["fired"] or "none"),
                      verdict, f"{float(row['duration_s'] or 0):.1f}")  # fmt: skip
     Console().print(grid)
+    for name, what in (
+        ("clean_gate_share", "clean studies, without compiler and device"),
+        ("study_gate_share", "study"),
+    ):
+        share = result.figures[name]
+        if isinstance(share, float):
+            Console().print(f"gates took {share:.1%} of the time ({what})", highlight=False)

@@ -40,6 +40,10 @@ def search(
     ] = None,
     data_path: Annotated[str | None, typer.Option(help="File or folder with the data.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the train split.")] = None,
+    ladder: Annotated[
+        int | None,
+        typer.Option(help="Successive halving of trainings: the best 1/N of each rung train N times longer."),
+    ] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of one inference.")] = None,
     tuning_trials: Annotated[int | None, typer.Option(help="Schedules tried for each new kernel.")] = None,
     screen: Annotated[
@@ -92,6 +96,7 @@ def search(
         "task.name": data,
         "task.path": data_path,
         "training.epochs": epochs,
+        "training.ladder": ladder,
         "device.id": device,
         "device.threads": threads,
         "compile.tuning_trials": tuning_trials,

@@ -32,6 +32,11 @@ def print_summary(summary: StudySummary, ended_because: str) -> None:
         console.print(escape(text), highlight=False)
     counts = ", ".join(f"{count} {outcome.value}" for outcome, count in summary.counts.items() if count)
     console.print(f"{len(summary.records)} trials: {counts} ({ended_because})", highlight=False)
+    for rung in summary.rungs:
+        console.print(
+            f"rung of {rung.epochs} epochs: {rung.reached} networks, {rung.stopped} stopped,"
+            f" {duration(rung.seconds)} of training", highlight=False,
+        )  # fmt: skip
     if summary.kernel_reuse is not None:
         console.print(f"kernels taken from the tuning database: {summary.kernel_reuse:.0%}", highlight=False)
     stages = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in summary.stage_seconds.items())

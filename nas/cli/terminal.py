@@ -12,7 +12,9 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from nas.trial import Outcome, TrialRecord
 
-_STYLES = {Outcome.SCORED: "green", Outcome.OVER_BUDGET: "yellow", Outcome.DIVERGED: "yellow"}
+_STYLES = {
+    Outcome.SCORED: "green", Outcome.OVER_BUDGET: "yellow", Outcome.DIVERGED: "yellow", Outcome.STOPPED_EARLY: "yellow",
+}  # fmt: skip
 
 
 class Terminal:

@@ -20,7 +20,7 @@ class SmokeFault:
     """The first thing that is off.
 
     Attributes:
-        stage: `train`, `evaluate`, `compile`, `parity` or `measure`.
+        stage: `train`, `evaluate`, `reinforce`, `compile`, `parity` or `measure`.
         seen: what was seen.
         likely_cause: where to look first.
     """
@@ -130,6 +130,11 @@ def smoke_gate(fault: SmokeFault | None, seen: Rehearsal | None, seconds: float)
     if seen is not None:
         figures += (("first_loss", _finite(seen.losses[0])), ("last_loss", _finite(seen.losses[-1])),
                     ("valid_share", seen.valid_share), ("steps", len(seen.losses) - 1))  # fmt: skip
+        if seen.updates:
+            clipped = sum(update.clip_ratio for update in seen.updates) / len(seen.updates)
+            figures += (("updates", len(seen.updates)), ("clip_ratio", clipped),
+                        ("first_parsed_share", seen.updates[0].parsed_share),
+                        ("last_parsed_share", seen.updates[-1].parsed_share))  # fmt: skip
     if fault is not None:
         return GateResult(passed=False, reason=str(fault), figures=figures)
     reason = "the reference network compiles, agrees with torch, is measured, learns one batch and is scored"

@@ -16,6 +16,7 @@ from nas.trial import Outcome, TrialRecord
 _MEANINGS = {
     Outcome.SCORED: "met the budget, trained and scored",
     Outcome.OVER_BUDGET: "measured, and slower or bigger than the budget",
+    Outcome.STOPPED_EARLY: "met the budget; a rung of the ladder stopped its training, so it has no score",
     Outcome.DIVERGED: "training did not converge",
     Outcome.PREDICTED_OVER_BUDGET: "a cost model ruled it out; never measured",
     Outcome.COMPILE_FAILED: "the compiler failed, crashed or ran out of time",
@@ -64,7 +65,10 @@ def report_html(summary: StudySummary, picture_png: bytes, context_png: bytes | 
         parts.append(_infeasible(summary))
     if summary.importances:
         parts.append(_importances(summary))
-    parts += [_outcomes(summary), _gates(summary), _time(summary), _again(summary), _limits(), _provenance(summary)]
+    parts.append(_outcomes(summary))
+    if summary.rungs:
+        parts.append(_ladder(summary))
+    parts += [_gates(summary), _time(summary), _again(summary), _limits(), _provenance(summary)]
     return page(f"{summary.study}: nas report", *parts)
 
 
@@ -188,6 +192,18 @@ def _outcomes(summary: StudySummary) -> Element:
     words = "Infrastructure failures say nothing about a network and were never told to the sampler as results."
     return section("What became of the trials", element("div", *tables, class_="columns"),
                    element("p", words, class_="note"))  # fmt: skip
+
+
+def _ladder(summary: StudySummary) -> Element:
+    rows = [[rung.epochs, rung.reached, rung.stopped, duration_text(rung.seconds)] for rung in summary.rungs]
+    words = (
+        f"The best 1/{summary.config.training.ladder} on val of those that had come to a rung, and whoever no faster"
+        " one beat there, trained on. Only networks that came to the top have a score and can be on the front; scores"
+        " of lower rungs are of trainings that are not over, and compared within their rung alone. The sampler learns"
+        " qualities from the lowest rung, which every trained network has."
+    )
+    headers = ["Epochs", "Networks that came so far", "Stopped there", "Training"]
+    return section("Ladder of training lengths", table(headers, rows, range(4)), element("p", words, class_="note"))
 
 
 def _importances(summary: StudySummary) -> Element:

@@ -142,6 +142,23 @@ class ZooNetwork:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RungCounts:
+    """One length of training in a study with a ladder.
+
+    Attributes:
+        epochs: of it.
+        reached: trials that were trained so far.
+        stopped: those of them that went no further.
+        seconds: of training, from the rung before.
+    """
+
+    epochs: int
+    reached: int
+    stopped: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StudySummary:
     """A study as it is reported.
 
@@ -231,6 +248,20 @@ class StudySummary:
         return counts
 
     @property
+    def rungs(self) -> tuple[RungCounts, ...]:
+        """What became of the trials at each rung, the shortest training first; empty without a ladder."""
+        mine = [rung for record in self.records if record.duplicate_of is None for rung in record.rungs]
+        return tuple(
+            RungCounts(
+                epochs=epochs,
+                reached=sum(rung.epochs == epochs for rung in mine),
+                stopped=sum(rung.epochs == epochs and rung.verdict == "stopped" for rung in mine),
+                seconds=sum(rung.seconds for rung in mine if rung.epochs == epochs),
+            )
+            for epochs in sorted({rung.epochs for rung in mine})
+        )
+
+    @property
     def stage_seconds(self) -> dict[str, float]:
         """Wall seconds over all trials for each of `STAGES`, and of any other stage that was recorded."""
         sums = dict.fromkeys(STAGES, 0.0)
@@ -261,8 +292,10 @@ def to_json(summary: StudySummary) -> dict[str, Any]:
             name: {"passed": gate.passed, "reason": gate.reason, **dict(gate.figures)}
             for name, gate in summary.gates.items()
         },
+        "rungs": [asdict(rung) for rung in summary.rungs],
         "seconds": {
             **{stage: summary.stage_seconds[stage] for stage in STAGES},
+            "gates": summary.stage_seconds.get("gates", 0.0),
             "total": summary.seconds_total,
         },
     }

@@ -125,7 +125,8 @@ TRIAL_COLUMNS: tuple[Column[TrialRecord], ...] = (
     Column("candidate_id", "text", "Hash of the network's description.", lambda _, r: r.candidate.candidate_id),
     Column("blocks", "text", "Kinds of its blocks, first to last.", lambda _, r: blocks_text(r.candidate)),
     Column(
-        "quality_outcome", "text", "`scored`, `over_budget` or `diverged`: says something about the network.",
+        "quality_outcome", "text",
+        "`scored`, `over_budget`, `stopped_early` or `diverged`: says something about the network.",
         _outcome("quality"),
     ),
     Column(
@@ -169,6 +170,13 @@ TRIAL_COLUMNS: tuple[Column[TrialRecord], ...] = (
     Column("val_score_lower", "that of score_metric", f"Lower end of its {_INTERVAL}.", _score("lower")),
     Column("val_score_upper", "that of score_metric", f"Upper end of its {_INTERVAL}.", _score("upper")),
     Column("num_val_examples", "count", "Examples behind the score.", _score("num_examples")),
+    Column("num_trained_epochs", "count", "Epochs that a study with a ladder trained it for.",
+           lambda _, r: r.rungs[-1].epochs if r.rungs else None),
+    Column("rungs", "text",
+           "Each rung it reached: epochs, score on val there, promoted, stopped or top. Compare within one rung alone.",
+           lambda _, r: "; ".join(map(str, r.rungs)) or None),
+    Column("rung_times_s", "s", "Wall clock of training from rung to rung, in that order.",
+           lambda _, r: "; ".join(f"{rung.seconds:.2f}" for rung in r.rungs) or None),
     Column("tune_s", "s", "Wall clock of tuning new kernels.", _seconds("tune")),
     Column("compile_s", "s", "Wall clock of compiling.", _seconds("compile")),
     Column("profile_s", "s", "Wall clock of measuring.", _seconds("profile")),

@@ -21,7 +21,7 @@ from nas.search.candidate_source import CandidateSource, Options
 from nas.search.cost_belief import Forecast, believe
 from nas.search.history import History, read_history
 from nas.search.proposer import Choice, Known, Pool, Proposer
-from nas.search.sampler import PREDICTED_ATTRIBUTE
+from nas.search.sampler import LATENCY_ATTRIBUTE, PREDICTED_ATTRIBUTE, RUNG_ATTRIBUTE
 from search_spaces.candidate import Candidate
 from search_spaces.space import Choices
 
@@ -79,12 +79,15 @@ class Cost:
         """What the trial cost; None where nobody knows.
 
         The constraint is of the upper bound of the interval, which is what has to be within the budget. What was
-        predicted counts where the network was scored (see `History.is_measured`): that is where its point lies.
+        predicted counts where the network was trained (see `History.is_measured`): that is where its point lies.
         """
-        if PREDICTED_ATTRIBUTE in trial.user_attrs and trial.values is None:
+        is_trained = trial.values is not None or RUNG_ATTRIBUTE in trial.user_attrs
+        if PREDICTED_ATTRIBUTE in trial.user_attrs and not is_trained:
             return None
         if self.objective is not None and trial.values is not None:
             return float(trial.values[self.objective])
+        if self.objective is not None and RUNG_ATTRIBUTE in trial.user_attrs:
+            return float(trial.user_attrs[LATENCY_ATTRIBUTE])  # stopped by a rung: no values, but a quality
         if self.constraint in trial.constraints and self.maximum is not None:
             return float((trial.constraints[self.constraint] + 1.0) * self.maximum)
         return None

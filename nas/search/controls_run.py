@@ -8,6 +8,7 @@ from nas.front import Direction
 from nas.gates.controls import ControlScores
 from nas.ledger import Ledger
 from nas.search.finalists import Finalist
+from nas.search.gate_seconds import timed_gate
 from nas.search.progress import Watcher
 from nas.search.trained_weights import TrainedWeights
 from nas.training.result import Shuffled, TrainFailure
@@ -41,7 +42,8 @@ def run_controls(
     if known is not None and known.trial == best.record.trial:
         return
     watcher.stage("controls")
-    seen = bench.score_shuffled(best.record.candidate, best.weights)
+    with timed_gate(EVENT, ledger):
+        seen = bench.score_shuffled(best.record.candidate, best.weights)
     if isinstance(seen, TrainFailure):
         watcher.note(f"controls: trial {best.record.trial}: {seen.kind}: {seen.reason}; they are not in the report")
         return

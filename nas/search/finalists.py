@@ -208,6 +208,9 @@ def least_violating(
     measured = [
         record
         for record in records
-        if record.cost is not None and record.duplicate_of is None and record.outcome.kind == "quality"
+        if record.cost is not None
+        and record.duplicate_of is None
+        and record.outcome.kind == "quality"
+        and record.outcome is not Outcome.STOPPED_EARLY  # within the budgets
     ]
     return tuple(sorted(measured, key=lambda record: (excess(record), record.trial))[:limit])

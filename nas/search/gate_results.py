@@ -14,6 +14,7 @@ from nas.report.summary import FrontMember
 from nas.search.audit_run import known_audit, latency_audit
 from nas.search.controls_run import known_controls
 from nas.search.finalists import Finalist, SettledFront
+from nas.search.path_run import path_result
 from nas.search.smoke_run import smoke_result
 from nas.training.audit import Finding
 from nas.training.baselines import baseline_of, constant_score
@@ -39,9 +40,9 @@ def collect_gates(
     """Name -> result. Those about members are there only where there are members."""
     costs = [member.cost for member in members]
     opened = ledger.events("test_opened")
-    smoke = smoke_result(ledger)
+    asked = {"smoke": smoke_result(ledger), "fast_path": path_result(ledger)}
     gates = {
-        **({} if smoke is None else {"smoke": smoke}),
+        **{name: result for name, result in asked.items() if result is not None},
         "data": publish.data_gate(findings),
         "infrastructure": publish.infrastructure_gate(ledger.records(), accepted_reason(ledger)),
         "parity": publish.parity_gate(costs, RELATIVE_TOLERANCE),

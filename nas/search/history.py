@@ -12,7 +12,7 @@ from optuna.trial import TrialState
 
 from nas.front import non_dominated
 from nas.search.candidate_source import CandidateSource, Options
-from nas.search.sampler import PREDICTED_ATTRIBUTE
+from nas.search.sampler import PREDICTED_ATTRIBUTE, RUNG_ATTRIBUTE
 from search_spaces.space import Choices
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def read_history(
         if key is not None and key not in tried:
             tried[key] = Told(
                 choices=trial.params,
-                quality=np.nan if trial.values is None else sign * trial.values[0],
+                quality=_quality(trial, sign),
                 costs=_filled([cost.known(trial) for cost in costs]),
                 is_within=all(excess <= 0 for excess in trial.constraints.values()),
                 is_measured=PREDICTED_ATTRIBUTE not in trial.user_attrs,
@@ -111,6 +111,13 @@ def read_history(
         is_measured=np.array([row.is_measured for row in rows], dtype=bool),
         tried=frozenset(tried),
     )
+
+
+def _quality(trial: FrozenTrial, sign: float) -> float:
+    """NaN where it was not trained; with a ladder the score of the lowest rung, which all have, and no other."""
+    if RUNG_ATTRIBUTE in trial.user_attrs:
+        return sign * float(trial.user_attrs[RUNG_ATTRIBUTE])
+    return np.nan if trial.values is None else sign * float(trial.values[0])
 
 
 def _filled(costs: Sequence[float | None]) -> tuple[float, ...]:

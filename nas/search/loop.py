@@ -22,6 +22,7 @@ from nas.search.sampler import (
     BUDGET_SAMPLER,
     LATENCY_ATTRIBUTE,
     PREDICTED_ATTRIBUTE,
+    RUNG_ATTRIBUTE,
     Bounded,
     OptunaSuggest,
     Samplers,
@@ -233,6 +234,10 @@ def tell(
 ) -> None:
     """What the sampler learns: objectives of scored trials, violations of measured and screened ones, else nothing.
 
+    A candidate that a rung stopped is told as pruned, for it has no score. In a study with a ladder every trained trial
+    brings what it scored at the lowest rung as an attribute, and samplers that model qualities learn from that alone:
+    scores of one length of training, of all candidates and not only of those that were promoted.
+
     A candidate over budget is told as pruned with its violations, as far as they are known, and its latency in
     `phase`, the primary one. TPE counts it as infeasible; `nas.search.sampler.taught` says what NSGA-II and GP
     make of it.
@@ -252,6 +257,8 @@ def tell(
         estimate = record.cost.latency(phase)
         if record.outcome is not Outcome.SCORED and estimate is not None:
             trial.set_user_attr(LATENCY_ATTRIBUTE, estimate.latency_ms)
+        if record.rungs and record.outcome is not Outcome.DIVERGED:
+            trial.set_user_attr(RUNG_ATTRIBUTE, record.rungs[0].score.value)
     if record.outcome is Outcome.SCORED:
         assert record.score is not None
         study.tell(trial, [record.score.value, _latency(record, phase).latency_ms], skip_if_finished=True)

@@ -84,7 +84,7 @@ def _patient(name: str) -> Callable[..., Any]:
 
 
 for _name in (
-    "record", "record_stage", "stages", "records", "by_candidate", "by_trial", "num_tried", "claim", "take_over",
-    "add_event", "events", "counts",
+    "record", "record_stage", "stages", "payloads", "records", "by_candidate", "by_trial", "num_tried", "claim",
+    "take_over", "add_event", "events", "counts",
 ):  # fmt: skip
     setattr(PatientLedger, _name, _patient(_name))

@@ -15,10 +15,11 @@ from typing import Any, Protocol
 from nas.budget import Budget, latency_budget
 from nas.compile.tvm import Compiled, CompileFailure
 from nas.gates.budget import budget_verdict, explain_miss
+from nas.search.ladder import Climb, Ladder, RungPoint, climb, top_rung
 from nas.search.screening import Screened
 from nas.search.trained_weights import trained_to_json
 from nas.training.result import TrainFailure, TrainResult
-from nas.trial import CandidateCost, Outcome, TrialRecord, score_from_json
+from nas.trial import CandidateCost, Outcome, Rung, TrialRecord, score_from_json
 from profilers.artifact import Artifact
 from profilers.device import DeviceSpec
 from profilers.errors import ProfileFailure
@@ -83,6 +84,7 @@ class Stopped:
     reason: str
     cost: CandidateCost | None
     seconds: Seconds
+    rungs: tuple[Rung, ...] = ()
 
 
 class Workbench(Protocol):
@@ -92,11 +94,13 @@ class Workbench(Protocol):
         phases: to compile and time, the primary one first.
         budgets: resolved ones.
         device: what is measured on.
+        ladder: lengths of training at which a candidate may be stopped.
     """
 
     phases: tuple[str, ...]
     budgets: tuple[Budget, ...]
     device: DeviceSpec
+    ladder: Ladder
 
     def screen(self, trial: int, candidate: Candidate) -> Screened:
         """What the cost model says of a candidate, before anything is spent on it."""
@@ -110,8 +114,16 @@ class Workbench(Protocol):
         """Checks outputs, then measures, looking again while the budget of the artifact's phase leaves it open."""
         ...
 
-    def train(self, proposal: Proposal) -> TrainResult | TrainFailure:
-        """Proxy training with a score on val."""
+    def train(self, proposal: Proposal, until_epoch: int | None = None) -> TrainResult | TrainFailure:
+        """Proxy training with a score on val, to its end or so many epochs; goes on from where it paused."""
+        ...
+
+    def rung_points(self, epochs: int, trial: int) -> tuple[RungPoint, ...]:
+        """What trials other than `trial` scored after so many epochs, and how fast they are."""
+        ...
+
+    def forget_training(self, trial: int) -> None:
+        """Removes the state of a training that is not gone on with."""
         ...
 
     def weights_folder(self, trial: int) -> Path:
@@ -285,8 +297,14 @@ def check_budget(measured: Measured, budgets: tuple[Budget, ...]) -> Affordable 
 
 
 def train_and_score(affordable: Affordable, bench: Workbench) -> TrialRecord:
-    """Proxy training, then the score on val."""
+    """Proxy training, as far as a ladder lets the candidate go, then the score on val."""
     proposal = affordable.proposal
+    latency = affordable.cost.latency(bench.phases[0])
+    assert latency is not None, "what is within its budgets has a latency"
+    climbed = climb(proposal, latency.latency_ms, bench)
+    if climbed.stopped_because is not None:
+        return _ended_training(affordable, climbed, Outcome.STOPPED_EARLY, climbed.stopped_because, climbed.seconds)
+    failures = [] if climbed.failure is None else [climbed.failure]
 
     def work() -> tuple[Mapping[str, Any] | None, float]:
         trained = bench.train(proposal)
@@ -295,28 +313,36 @@ def train_and_score(affordable: Affordable, bench: Workbench) -> TrialRecord:
             return None, trained.duration_s
         return trained_to_json(trained), trained.duration_s
 
-    failures: list[TrainFailure] = []
-    payload, train_s = bench.remember(proposal.trial, "train", work)
-    seconds = (*affordable.seconds, ("train", train_s))
+    payload, train_s = (None, failures[0].duration_s) if failures else bench.remember(proposal.trial, "train", work)
     if payload is None:
         failure = failures[0]
         outcome = Outcome.TRAIN_FAILED if failure.is_infrastructure else Outcome.DIVERGED
-        stopped = Stopped(
-            proposal=proposal,
-            outcome=outcome,
-            reason=f"{failure.kind}: {failure.reason}",
-            cost=affordable.cost,
-            seconds=seconds,
-        )
-        return stopped_record(stopped)
+        return _ended_training(affordable, climbed, outcome, f"{failure.kind}: {failure.reason}", train_s)
+    score = score_from_json(payload["score"])
+    last = [top_rung(epochs, score, train_s - climbed.seconds) for epochs in bench.ladder.epochs[-1:]]
     return TrialRecord(
         trial=proposal.trial,
         candidate=proposal.candidate,
         outcome=Outcome.SCORED,
         cost=affordable.cost,
-        score=score_from_json(payload["score"]),
-        seconds=seconds,
+        score=score,
+        seconds=(*affordable.seconds, ("train", train_s)),
+        rungs=(*climbed.rungs, *last),
     )
+
+
+def _ended_training(
+    affordable: Affordable, climbed: Climb, outcome: Outcome, reason: str, train_s: float
+) -> TrialRecord:
+    stopped = Stopped(
+        proposal=affordable.proposal,
+        outcome=outcome,
+        reason=reason,
+        cost=affordable.cost,
+        seconds=(*affordable.seconds, ("train", train_s)),
+        rungs=climbed.rungs,
+    )
+    return stopped_record(stopped)
 
 
 def stopped_record(stopped: Stopped) -> TrialRecord:
@@ -328,4 +354,5 @@ def stopped_record(stopped: Stopped) -> TrialRecord:
         cost=stopped.cost,
         error=stopped.reason,
         seconds=stopped.seconds,
+        rungs=stopped.rungs,
     )

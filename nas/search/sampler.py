@@ -24,11 +24,15 @@ Bounded = tuple[Metric, str | None]
 """What a budget bounds: a metric, and for a latency the phase."""
 
 LATENCY_ATTRIBUTE = "latency_ms"
-"""Of a trial that is over budget: it has no values, and the samplers of Optuna need its latency."""
+"""Of a measured trial that was not scored: it has no values, and samplers need its latency."""
 
 
 PREDICTED_ATTRIBUTE = "is_predicted"
 """Of a trial whose latencies and constraints a cost model made: they teach nothing about costs."""
+
+
+RUNG_ATTRIBUTE = "lowest_rung_score"
+"""Of a trial in a study with a ladder: the score that all trained trials have, whatever became of them later."""
 
 
 class OptunaSuggest:
@@ -156,7 +160,8 @@ def taught(sampler: BaseSampler) -> BaseSampler:
 
     NSGA-II and GP learn from complete trials only, which need a quality. Over budget nothing was
     trained, so they are shown the median quality: it neither draws nor repels, the constraint decides. The
-    made-up value is seen by the sampler alone and is in no database.
+    made-up value is seen by the sampler alone and is in no database. In a study with a ladder every trained trial is
+    shown with its score at the lowest rung instead of a later one.
     """
     for name in ("infer_relative_search_space", "sample_relative", "sample_independent", "before_trial", "after_trial"):
         original = getattr(sampler, name)
@@ -188,17 +193,24 @@ def _completed(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
 
     from optuna.trial import TrialState
 
-    qualities = [trial.values[0] for trial in trials if trial.state is TrialState.COMPLETE]
+    qualities = [
+        trial.user_attrs.get(RUNG_ATTRIBUTE, trial.values[0]) for trial in trials if trial.state is TrialState.COMPLETE
+    ]
     if not qualities:
         return list(trials)
+    typical_quality = statistics.median(qualities)
     typical = _typical_constraints(trials)
     result = []
     for trial in trials:
-        if trial.state is TrialState.PRUNED and LATENCY_ATTRIBUTE in trial.user_attrs:
+        if trial.state is TrialState.COMPLETE and RUNG_ATTRIBUTE in trial.user_attrs:
+            trial = copy.copy(trial)
+            trial.values = [trial.user_attrs[RUNG_ATTRIBUTE], trial.values[1]]
+        elif trial.state is TrialState.PRUNED and LATENCY_ATTRIBUTE in trial.user_attrs:
             constraints = typical | trial.constraints
             trial = copy.copy(trial)
             trial.state = TrialState.COMPLETE
-            trial.values = [statistics.median(qualities), trial.user_attrs[LATENCY_ATTRIBUTE]]
+            quality = trial.user_attrs.get(RUNG_ATTRIBUTE, typical_quality)
+            trial.values = [quality, trial.user_attrs[LATENCY_ATTRIBUTE]]
             # GP wants the same constraints of every trial; a phase that was left out has none.
             trial.system_attrs = {key: value for key, value in trial.system_attrs.items()
                                   if not key.startswith("constraints")}  # fmt: skip

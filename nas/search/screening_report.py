@@ -12,6 +12,7 @@ from nas.trial import Outcome, TrialRecord
 
 MEASURING_STAGES = ("tune", "compile", "profile")
 """Stages that a candidate which is not measured does not go through."""
+_WITHIN_BUDGET = (Outcome.SCORED, Outcome.STOPPED_EARLY, Outcome.DIVERGED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +75,7 @@ def screening_report(ledger: Ledger) -> ScreeningReport:
     return ScreeningReport(
         num_ruled_out=num_ruled_out,
         num_audited=len(checked["ruled_out"]),
-        num_wrong=sum(record.outcome in (Outcome.SCORED, Outcome.DIVERGED) for record in checked["ruled_out"]),
+        num_wrong=sum(record.outcome in _WITHIN_BUDGET for record in checked["ruled_out"]),
         num_trusted=num_trusted,
         num_trusted_audited=len(checked["trusted"]),
         num_trusted_wrong=sum(record.outcome is Outcome.OVER_BUDGET for record in checked["trusted"]),

@@ -28,8 +28,12 @@ from nas.search.finalists import (
 )
 from nas.search.front_notes import annotate, reference_score, train_other_seeds, without_bad_slices
 from nas.search.gate_results import collect_gates, failed_trials
+from nas.search.gate_seconds import gate_seconds, timed_gate
 from nas.search.importance import explained
+from nas.search.ladder import Ladder
 from nas.search.loop import enqueued_references, run_search, settle_budgets
+from nas.search.path_run import EVENT as PATH_EVENT
+from nas.search.path_run import settle_path
 from nas.search.patience import PatientLedger
 from nas.search.plain_looks import look_at_other_phases
 from nas.search.progress import Watcher
@@ -101,6 +105,11 @@ def run_study(
     if (kind := task_kind_of(config.search.space)) is not None:
         require_kind(config.task, kind, config.search.space)
     task = load_task(config.task)
+    if config.training.recipe == "grpo":
+        # Imported here: it brings torch, which otherwise only workers need.
+        from nas.training.kinds import require_checkable
+
+        require_checkable(task)
     space = make_space(config.search.space, task.input, task.head)
     phases = phase_names(space)
     timed = timed_phases(phases, study_budgets(config.search.parsed_budgets, space))
@@ -110,12 +119,15 @@ def run_study(
         bench = (make_bench or LocalWorkbench)(config, folder, ledger, timed, watcher)
         try:
             _claim_device(ledger, bench.device, folder)
-            findings = audit_splits(task)
+            with timed_gate("data", ledger):
+                findings = audit_splits(task)
             extra = {"data_findings": [str(finding) for finding in findings], "started_at": started_at.isoformat()}
             if not (folder / MANIFEST_NAME).exists():  # that of a finished run stays until this one has finished
                 write_manifest(folder, config, task, bench.device, extra)
             _announce(config, folder, bench.device, ledger, watcher)
             run_smoke(space, bench, ledger, watcher)
+            bench.recipe = settle_path(config.training, space, bench, ledger, watcher)
+            bench.ladder = Ladder.of(bench.recipe)
             bench.budgets, note = settle_budgets(config, space, ledger, bench, watcher)
             if config.search.screen:
                 bench.screener = open_screener(
@@ -144,7 +156,7 @@ def run_study(
                     finalists=look_at_other_phases(settled.finalists, phases, bench, ledger, watcher),
                 )
                 seed_scores = train_other_seeds(
-                    settled.finalists, config.search.finalist_seeds, config.training, config.search.seed, bench, ledger,
+                    settled.finalists, config.search.finalist_seeds, bench.recipe, config.search.seed, bench, ledger,
                     watcher,
                 )  # fmt: skip
                 scores = test_scores(settled.finalists, bench, ledger)
@@ -152,7 +164,7 @@ def run_study(
                 run_controls(settled.finalists, bench, ledger, task.direction, watcher)
             if audit is not None:
                 run_audit(
-                    audit, ledger.records(), task.direction, config.training, config.search.seed, bench, ledger, watcher
+                    audit, ledger.records(), task.direction, bench.recipe, config.search.seed, bench, ledger, watcher
                 )
             if config.search.zoo:
                 measure_zoo(space, bench, ledger, watcher)
@@ -232,7 +244,7 @@ def _seconds_outside_trials(ledger: Ledger) -> tuple[tuple[str, float], ...]:
         for event in ledger.events("default_budget")
         for stage, seconds in event.detail.get("seconds", ())
     )
-    return (*reference, *zoo_seconds(ledger))
+    return (*reference, *zoo_seconds(ledger), *(("gates", seconds) for seconds in gate_seconds(ledger).values()))
 
 
 def _remove_scratch(folder: Path) -> None:
@@ -296,6 +308,7 @@ def _closing(
         "published": summary.blocked_because is None,
         "blocked_because": summary.blocked_because,
         "test_opened_at": opened[0].at if opened else None,
+        "fast_path": next((dict(event.detail) for event in ledger.events(PATH_EVENT)), None),
         "failures_accepted": [event.detail["reason"] for event in ledger.events("failures_accepted")],
         "seeds": dict(summary.seeds),
         "front": [member.candidate_id for member in summary.front],

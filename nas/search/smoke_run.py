@@ -8,8 +8,10 @@ from typing import Protocol
 from nas.errors import NasError
 from nas.gates.result import GateResult
 from nas.gates.smoke import SmokeFault, rehearsal_fault, smoke_gate
+from nas.gates.smoke_reinforcement import reinforcement_fault
 from nas.ledger import Ledger
 from nas.phases import reference_of
+from nas.search.gate_seconds import record_gate_seconds
 from nas.search.pipeline import Proposal, Stopped, Workbench, measure_phases
 from nas.search.progress import Watcher
 from nas.training.result import Rehearsal, TrainFailure
@@ -52,7 +54,8 @@ def run_smoke(space: SearchSpace, bench: SmokeBench, ledger: Ledger, watcher: Wa
     watcher.stage("smoke")
     name, candidate = reference_of(space)
     seen = bench.rehearse(candidate)
-    fault = rehearsal_fault(seen) or _stage_fault(Proposal(trial=0, candidate=candidate), bench)
+    record_gate_seconds(EVENT, time.monotonic() - started, ledger)
+    fault = rehearsal_fault(seen) or _updates_fault(seen) or _stage_fault(Proposal(trial=0, candidate=candidate), bench)
     result = smoke_gate(fault, seen if isinstance(seen, Rehearsal) else None, time.monotonic() - started)
     ledger.add_event(EVENT, {"passed": result.passed, "reason": result.reason, "figures": dict(result.figures)})
     if not result.passed:
@@ -60,6 +63,12 @@ def run_smoke(space: SearchSpace, bench: SmokeBench, ledger: Ledger, watcher: Wa
             f"smoke gate, reference network {name!r}: {result.reason}."
             " No trial was started; mend the cause and run the same command again"
         )
+
+
+def _updates_fault(seen: Rehearsal | TrainFailure) -> SmokeFault | None:
+    if isinstance(seen, TrainFailure) or seen.updates is None:
+        return None
+    return reinforcement_fault(seen.updates)
 
 
 def _stage_fault(proposal: Proposal, bench: Workbench) -> SmokeFault | None:

@@ -17,7 +17,7 @@ from nas.search.controls_run import known_controls
 from nas.search.screening import AUDIT_EVENT
 from nas.search.screening_report import is_trusted
 from nas.training.score import LOWER_IS_BETTER, HeldOutScore
-from nas.trial import Outcome, TrialRecord, score_from_json
+from nas.trial import Outcome, Rung, TrialRecord, score_from_json
 
 Verdict = str
 """`passed`, `stopped here`, `not reached`, `left out`, or empty where nothing is judged."""
@@ -70,7 +70,7 @@ def tell_story(record: TrialRecord, ledger: Ledger, budgets: tuple[Budget, ...])
 _STOPS = {
     Outcome.PREDICTED_OVER_BUDGET: "screen", Outcome.COMPILE_FAILED: "compile", Outcome.PARITY_FAILED: "parity",
     Outcome.PROFILE_FAILED: "measure", Outcome.OVER_BUDGET: "budget", Outcome.DIVERGED: "train",
-    Outcome.TRAIN_FAILED: "train",
+    Outcome.STOPPED_EARLY: "train", Outcome.TRAIN_FAILED: "train",
 }  # fmt: skip
 _ORDER = ("propose", "screen", "compile", "parity", "measure", "budget", "train", "score", "winner", "test", "controls",
           "audit")  # fmt: skip
@@ -107,7 +107,9 @@ def _chapters(record: TrialRecord, source: int, ledger: Ledger, budgets: tuple[B
     yield chapter("budget", *fits, *misses)
     stages = {stage.stage: stage for stage in ledger.stages(source)}
     trained = stages.get("train")
-    yield chapter("train", *([] if trained is None else _curve(trained.payload)), spent="train")
+    yield chapter(
+        "train", *map(_rung, record.rungs), *([] if trained is None else _curve(trained.payload)), spent="train"
+    )
     untrained = [] if trained is None else [
         f"before training {score_from_json(trained.payload['untrained_score']).value:.3f}"]  # fmt: skip
     yield chapter("score", *([] if record.score is None else [_score(record.score)]), *untrained)
@@ -144,6 +146,13 @@ def _late_chapters(record: TrialRecord, source: int, ledger: Ledger, test: Stage
 def _audited(detail: Mapping[str, Any]) -> str:
     answer = "trusted" if detail.get("answer") == "trusted" else "ruled out"
     return f"{_phase_of(detail)}predicted {detail['predicted_ms']:.3g} ms and {answer}, measured as a check"
+
+
+def _rung(rung: Rung) -> str:
+    compared = "" if rung.num_others is None else f", compared with {rung.num_others} others"
+    score = rung.score
+    return (f"rung of {rung.epochs} epochs: val {score.value:.3f} ({score.lower:.3f} to {score.upper:.3f}),"
+            f" {rung.verdict}{compared} ({rung.seconds:.1f} s)")  # fmt: skip
 
 
 def _compiled(record: TrialRecord) -> list[str]:

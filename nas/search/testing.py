@@ -10,11 +10,14 @@ from typing import Any
 
 from nas.budget import Budget, latency_budget
 from nas.compile.tvm import Compiled, CompileFailure
+from nas.gates.result import GateResult
 from nas.ledger import Ledger
+from nas.search.ladder import Ladder, RungPoint, rung_points
 from nas.search.pipeline import Proposal
 from nas.search.screening import UNKNOWN, Screened, Screener
 from nas.search.trained_weights import TrainedWeights
 from nas.search.workbench import remembered
+from nas.training.checkpoint import remove_checkpoints
 from nas.training.recipe import Recipe
 from nas.training.result import EpochRecord, Rehearsal, ScoringProbe, Shuffled, TrainFailure, TrainResult
 from nas.training.score import HeldOutScore, wilson_interval
@@ -123,6 +126,7 @@ class FakeWorkbench:
         ledger: what `remember` asks; None remembers nothing.
         script: what becomes of a candidate.
         phases: to compile and time, the primary one first.
+        recipe, ladder: as in `LocalWorkbench`.
         on_call: called with (stage, candidate id) before a stage does anything; raise there to
             simulate a crash or a kill at that stage.
         calls: (stage, candidate id) of everything it was asked to do.
@@ -134,6 +138,8 @@ class FakeWorkbench:
     script: Callable[[Candidate], Script] = plausible
     phases: tuple[str, ...] = ("infer",)
     budgets: tuple[Budget, ...] = ()
+    recipe: Recipe = field(default_factory=Recipe)
+    ladder: Ladder = field(default_factory=Ladder)
     device: DeviceSpec = FAKE_DEVICE
     on_call: Callable[[str, str], None] = lambda stage, candidate_id: None
     calls: list[tuple[str, str]] = field(default_factory=list)
@@ -188,12 +194,34 @@ class FakeWorkbench:
             self._measured(each, artifact, script) for each, artifact in zip((look, other), artifacts, strict=False)
         ]
 
-    def train(self, proposal: Proposal) -> TrainResult | TrainFailure:
-        """The scripted score with a weights file, or the scripted failure."""
-        script = self._called("train", proposal.candidate)
+    def train(self, proposal: Proposal, until_epoch: int | None = None) -> TrainResult | TrainFailure:
+        """The scripted score with a weights file, a part of it where training pauses, or the scripted failure."""
+        script = self._called("train" if until_epoch is None else "pause", proposal.candidate)
         if script.train_failure is not None:
             return script.train_failure
-        return self._trained(proposal.candidate, self.weights_folder(proposal.trial), script.num_right)
+        folder = self.weights_folder(proposal.trial)
+        if until_epoch is None:
+            trained = self._trained(proposal.candidate, folder, script.num_right)
+            remove_checkpoints(folder)
+            return trained
+        share = until_epoch / self.ladder.epochs[-1]
+        paused = self._trained(proposal.candidate, folder, int(script.num_right * (0.5 + 0.5 * share)))
+        Path(str(paused.weights_path)).rename(folder / f"checkpoint-{until_epoch:09d}.pt")
+        return replace(paused, duration_s=TRAIN_S * share, weights_path=None, weights_sha256=None)
+
+    def rung_points(self, epochs: int, trial: int) -> tuple[RungPoint, ...]:
+        """As in `LocalWorkbench`."""
+        return () if self.ledger is None else rung_points(self.ledger, epochs, trial)
+
+    def forget_training(self, trial: int) -> None:
+        """As in `LocalWorkbench`."""
+        self.on_call("forget", str(trial))
+        remove_checkpoints(self.weights_folder(trial))
+
+    def compare_path(self, name: str, candidate: Candidate) -> GateResult | TrainFailure:
+        """They are equal."""
+        self._note("compare path", candidate.candidate_id)
+        return GateResult(passed=True, reason=f"{name}: made up")
 
     @staticmethod
     def _trained(candidate: Candidate, folder: Path, num_right: int) -> TrainResult:

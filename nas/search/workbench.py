@@ -17,12 +17,15 @@ from nas.compile.tvm import Compiled, CompileFailure, CompileLimits, TvmCompiler
 from nas.compile.workers import WorkerFailure, WorkerPool
 from nas.config import StudyConfig
 from nas.gates.parity import RELATIVE_TOLERANCE
+from nas.gates.result import GateResult
 from nas.ledger import Ledger
+from nas.search.ladder import Ladder, RungPoint, rung_points
 from nas.search.pipeline import Proposal
 from nas.search.progress import Watcher
 from nas.search.screening import UNKNOWN, Screened, Screener
 from nas.search.trained_weights import TrainedWeights
-from nas.training.job import controls_job, read_progress, rehearse_job, score_test_job, train_job
+from nas.training.checkpoint import remove_checkpoints
+from nas.training.job import compare_path_job, controls_job, read_progress, rehearse_job, score_test_job, train_job
 from nas.training.recipe import Recipe
 from nas.training.result import Rehearsal, Shuffled, TrainFailure, TrainResult
 from nas.training.score import HeldOutScore
@@ -40,6 +43,9 @@ POLL_S = 0.1
 REHEARSAL_TIMEOUT_S = 120.0
 """A few steps on one batch that take longer than this are themselves a fault."""
 
+NUM_COMPARED = 6
+"""Trainings of the gate for a fast path: two ways, three seeds."""
+
 REJECTED_PAUSES_S = (5.0, 20.0, 60.0)
 """Pauses before a disturbed measurement is made again: most disturbances pass within a minute."""
 
@@ -54,6 +60,8 @@ class LocalWorkbench:
         self.phases = phases
         self.budgets: tuple[Budget, ...] = ()
         self.screener: Screener | None = None
+        self.recipe = config.training
+        self.ladder = Ladder()
         self._config = config
         self._weights = folder / "weights"
         self._ledger = ledger
@@ -142,11 +150,18 @@ class LocalWorkbench:
                 break
         return results
 
-    def train(self, proposal: Proposal) -> TrainResult | TrainFailure:
+    def train(self, proposal: Proposal, until_epoch: int | None = None) -> TrainResult | TrainFailure:
         """Trains one candidate in a child; goes on from its last checkpoint where there is one."""
-        return self._train(
-            proposal.candidate, self._config.training, self._config.search.seed, self.weights_folder(proposal.trial)
-        )
+        folder = self.weights_folder(proposal.trial)
+        return self._train(proposal.candidate, self.recipe, self._config.search.seed, folder, until_epoch)
+
+    def rung_points(self, epochs: int, trial: int) -> tuple[RungPoint, ...]:
+        """From the ledger."""
+        return rung_points(self._ledger, epochs, trial)
+
+    def forget_training(self, trial: int) -> None:
+        """Removes the checkpoints of a trial that a rung stopped."""
+        remove_checkpoints(self.weights_folder(trial))
 
     def train_apart(self, candidate: Candidate, recipe: Recipe, seed: int, folder: str) -> TrainResult | TrainFailure:
         """Trains a candidate in a folder of its own, beside those of the trials; its weights are not kept."""
@@ -156,7 +171,9 @@ class LocalWorkbench:
         finally:
             shutil.rmtree(path, ignore_errors=True)
 
-    def _train(self, candidate: Candidate, recipe: Recipe, seed: int, folder: Path) -> TrainResult | TrainFailure:
+    def _train(
+        self, candidate: Candidate, recipe: Recipe, seed: int, folder: Path, until_epoch: int | None = None
+    ) -> TrainResult | TrainFailure:
         progress_path = folder / "progress.json"
         folder.mkdir(parents=True, exist_ok=True)
         started = time.monotonic()
@@ -169,6 +186,8 @@ class LocalWorkbench:
             seed,
             str(folder),
             str(progress_path),
+            None,
+            until_epoch,
             timeout_s=recipe.timeout_s,
         )
         while not job.is_done():
@@ -191,13 +210,31 @@ class LocalWorkbench:
             rehearse_job,
             candidate.canonical_json(),
             config.task,
-            config.training,
+            self.recipe,
             config.search.seed,
             timeout_s=REHEARSAL_TIMEOUT_S,
         )
         if isinstance(result, WorkerFailure):
             return TrainFailure(kind="crashed", reason=result.reason)
         assert isinstance(result, Rehearsal | TrainFailure)
+        return result
+
+    def compare_path(self, name: str, candidate: Candidate) -> GateResult | TrainFailure:
+        """Puts a fast path through its gate in a child."""
+        self._watcher.stage(f"compare {name}")
+        config = self._config
+        result = self._trainers.run(
+            compare_path_job,
+            name,
+            candidate.canonical_json(),
+            config.task,
+            config.training,
+            config.search.seed,
+            timeout_s=NUM_COMPARED * config.training.timeout_s,
+        )
+        if isinstance(result, WorkerFailure):
+            return TrainFailure(kind="crashed", reason=result.reason)
+        assert isinstance(result, GateResult | TrainFailure)
         return result
 
     def score_shuffled(self, candidate: Candidate, weights: TrainedWeights) -> Shuffled | TrainFailure:
@@ -207,11 +244,11 @@ class LocalWorkbench:
             controls_job,
             candidate.canonical_json(),
             config.task,
-            config.training,
+            self.recipe,
             config.search.seed,
             str(weights.path),
             weights.sha256,
-            timeout_s=config.training.timeout_s,
+            timeout_s=self.recipe.timeout_s,
         )
         if isinstance(result, WorkerFailure):
             return TrainFailure(kind="crashed", reason=result.reason)
@@ -228,8 +265,8 @@ class LocalWorkbench:
             self._config.search.seed,
             str(weights),
             sha256,
-            self._config.training.num_threads,
-            timeout_s=self._config.training.timeout_s,
+            self.recipe.num_threads,
+            timeout_s=self.recipe.timeout_s,
         )
         if isinstance(result, WorkerFailure):
             return TrainFailure(kind="crashed", reason=result.reason)

@@ -108,6 +108,7 @@ def _commonest(counts: Counter[bytes]) -> bytes:
 
 
 CONSTANT_SCORES: dict[str, Callable[[Task, SplitName], float]] = {
+    "checked_sequences": commonest_answer,
     "image_classification": largest_share,
     "language_modelling": unigram_bits_per_byte,
     "visual_question_answering": commonest_answer,
@@ -115,6 +116,7 @@ CONSTANT_SCORES: dict[str, Callable[[Task, SplitName], float]] = {
 """Kind of task to the score of an answer that does not look at the inputs."""
 
 BASELINES: dict[str, tuple[str, Callable[[Task, SplitName], float]]] = {
+    "checked_sequences": ("commonest answer", commonest_answer),
     "image_classification": ("largest class", largest_share),
     "language_modelling": ("token frequencies", unigram_bits_per_byte),
     "visual_question_answering": ("question only", question_only),

@@ -20,6 +20,7 @@ from nas.training.task import Task, TaskError, TaskSettings
 from search_spaces.candidate import Candidate
 
 if TYPE_CHECKING:
+    from nas.gates.result import GateResult
     from nas.training.evaluate import BuildModel
 
 T = TypeVar("T")
@@ -44,6 +45,7 @@ def train_job(
     out_dir: str,
     progress_path: str | None = None,
     build: BuildModel | None = None,
+    until_epoch: int | None = None,
 ) -> TrainResult | TrainFailure:
     """Loads the data, trains and scores one candidate; meant for a child process, so it never raises.
 
@@ -58,6 +60,7 @@ def train_job(
         out_dir: folder of this candidate alone: weights and checkpoints.
         progress_path: file that `read_progress` reads; None writes none.
         build: a module-level function that makes the network; None means the search spaces' own.
+        until_epoch: as for `train`.
     """
 
     def work() -> TrainResult | TrainFailure:
@@ -73,6 +76,7 @@ def train_job(
             out_dir=Path(out_dir),
             on_step=on_step,
             build=build,
+            until_epoch=until_epoch,
         )
 
     return _at_boundary(work)
@@ -88,6 +92,22 @@ def rehearse_job(
 
         candidate = Candidate.from_json(json.loads(candidate_json))
         return rehearse(candidate, _cached_task(task_settings), recipe, seed=seed, build=build)
+
+    return _at_boundary(work)
+
+
+def compare_path_job(
+    name: str, candidate_json: str, task_settings: TaskSettings, recipe: Recipe, seed: int,
+    build: BuildModel | None = None,
+) -> GateResult | TrainFailure:  # fmt: skip
+    """Puts a fast path through its gate in a child process; other arguments as for `train_job`."""
+
+    def work() -> GateResult:
+        from nas.training.fast_paths import compare_path
+
+        candidate = Candidate.from_json(json.loads(candidate_json))
+        seeds = (seed, seed + 1, seed + 2)
+        return compare_path(name, candidate, _cached_task(task_settings), recipe, seeds=seeds, build=build)
 
     return _at_boundary(work)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Recipe(BaseModel):
@@ -39,5 +39,69 @@ class Recipe(BaseModel):
     keep: Literal["best", "last"] = Field(
         default="best", description="Weights that a training ends with: of the epoch that is best on val, or the last."
     )
+    ladder: int | None = Field(
+        default=None,
+        ge=2,
+        description=(
+            "Successive halving: trainings pause after `epochs` / ladder, / ladder^2, ... epochs; the best 1 / ladder"
+            " on val there, and those no faster one beats, go on."
+        ),
+        examples=[2],
+    )
+    min_epochs: int | None = Field(
+        default=None,
+        ge=1,
+        description="Epochs of the lowest rung at least; needs a ladder, whose lowest is then 1.",
+        examples=[2],
+    )
+    fast_path: Literal["channels_last", "bfloat16", "compiled"] | None = Field(
+        default=None,
+        description=(
+            "A faster way to train. A gate compares it with the slow one before the first trial; where losses or"
+            " scores differ beyond the spread of seeds, the study trains the slow way and says so."
+        ),
+        examples=["channels_last"],
+    )
+    recipe: Literal["grpo"] | None = Field(
+        default=None,
+        description=(
+            "Not set: learn from examples. grpo: by reinforcement (group relative policy optimisation), for tasks whose"
+            " answers can be checked; a step is an update on `batch_size` prompts."
+        ),
+        examples=["grpo"],
+    )
+    group: int | None = Field(
+        default=None,
+        ge=2,
+        description="Answers that are sampled to each prompt; recipe grpo alone, which takes 16.",
+        examples=[16],
+    )
     num_threads: int = Field(default=2, ge=1, description="Processor threads that training uses.")
     timeout_s: float = Field(default=1800, gt=0, description="Wall clock after which a training counts as failed.")
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if self.min_epochs is not None and self.ladder is None:
+            raise ValueError(f"min_epochs is {self.min_epochs} but there is no ladder; set ladder, or leave it out")
+        if self.ladder is not None and len(self.rungs) < 2:
+            raise ValueError(
+                f"ladder is {self.ladder} with epochs {self.epochs} and min_epochs {self.min_epochs or 1}: one rung;"
+                " allowed: epochs of at least ladder times min_epochs"
+            )
+        if self.group is not None and self.recipe != "grpo":
+            raise ValueError(f"group is {self.group} but recipe is not grpo; set recipe, or leave it out")
+        if self.recipe == "grpo" and self.fast_path is not None:
+            raise ValueError(f"fast_path is {self.fast_path} with recipe grpo, which has none; leave one of them out")
+        return self
+
+    @property
+    def rungs(self) -> tuple[int, ...]:
+        """Epochs at which a training may end, the last one being all of them; that one alone without a ladder.
+
+        >>> Recipe(epochs=8, ladder=2).rungs, Recipe(epochs=9, ladder=3, min_epochs=2).rungs, Recipe(epochs=8).rungs
+        ((1, 2, 4, 8), (3, 9), (8,))
+        """
+        rungs = [self.epochs]
+        while self.ladder is not None and rungs[0] // self.ladder >= (self.min_epochs or 1):
+            rungs.insert(0, rungs[0] // self.ladder)
+        return tuple(rungs)

@@ -18,13 +18,20 @@ from torch import Tensor, nn
 
 from nas.training import evaluate
 from nas.training.evaluate import BuildModel, NonFiniteOutputs, build_from_space, eval_batch_size
+from nas.training.grpo import UpdateRecord
 from nas.training.kinds import kind_of
 from nas.training.recipe import Recipe
+from nas.training.reinforce import reinforced_step
 from nas.training.result import Rehearsal, ScoringProbe
-from nas.training.steps import derived_seed, learning_rate_at, parameter_groups, training_step
+from nas.training.steps import (
+    derived_seed,
+    learning_rate_at,
+    parameter_groups,
+    reproducible,
+    training_step,
+)
 from nas.training.task import Task
 from nas.training.task_kind import TaskKind, call, labels_tensor
-from nas.training.trainer import reproducible
 from search_spaces.candidate import Candidate
 
 LEAST_STEPS = 5
@@ -33,6 +40,8 @@ MOST_STEPS = 40
 fit 64 examples in 40 steps at its peak rate does not learn."""
 LOSS_SHARE = 0.9
 """The loss has fallen when it is below this share of the first one."""
+NUM_UPDATES = 12
+"""Updates by reinforcement: enough for the share of answers that parse to move."""
 NUM_EXAMPLES = 256
 """Val examples that are scored, or as many as are at a time."""
 
@@ -72,6 +81,7 @@ def rehearse(
             name for name, parameter in model.named_parameters() if torch.equal(before[name], parameter.detach())
         )
         shares, probe, error = _score(model, task, seed)
+        updates = _reinforce(candidate, task, recipe, seed, build) if recipe.recipe == "grpo" else None
     return Rehearsal(
         num_parameters=len(before),
         weights_not_finite=broken,
@@ -84,6 +94,7 @@ def rehearse(
         scoring=probe,
         scoring_error=error,
         direction=task.direction,
+        updates=updates,
         duration_s=time.monotonic() - started_s,
     )
 
@@ -116,6 +127,27 @@ def _repeat_one_batch(model: nn.Module, task: Task, recipe: Recipe) -> tuple[lis
         if step >= LEAST_STEPS and has_learnt(losses, grades, task.direction):
             break
     return losses, grades, watched
+
+
+def _reinforce(
+    candidate: Candidate, task: Task, recipe: Recipe, seed: int, build: BuildModel | None
+) -> tuple[UpdateRecord, ...]:
+    """The first updates of a training by reinforcement, at its peak rate and from fresh weights."""
+    torch.default_generator.manual_seed(derived_seed(seed, "weights"))
+    model: nn.Module = (build or build_from_space)(candidate)
+    kind = kind_of(task)
+    optimizer = torch.optim.AdamW(parameter_groups(model, recipe.weight_decay), lr=recipe.learning_rate)
+    generator = torch.Generator().manual_seed(derived_seed(seed, "rollouts"))
+    records = []
+    for number in range(NUM_UPDATES):
+        batch = np.arange(number * recipe.batch_size, (number + 1) * recipe.batch_size) % len(task.train)
+        inputs, labels = kind.prepare(task, task.train.inputs[batch]), labels_tensor(task.train.labels[batch])
+        assert isinstance(inputs, Tensor)
+        record = reinforced_step(model, optimizer, kind, inputs, labels, recipe, recipe.learning_rate, generator)
+        if record is None:
+            break
+        records.append(record)
+    return tuple(records)
 
 
 def spread_over_labels(labels: NDArray[Any], num_wanted: int) -> NDArray[np.int64]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from nas.training.score import HeldOutScore
+
+if TYPE_CHECKING:
+    from nas.training.grpo import UpdateRecord
 
 TrainFailureKind = Literal["diverged", "out_of_memory", "bad_data", "storage", "crashed"]
 
@@ -16,7 +19,8 @@ class EpochRecord:
 
     Attributes:
         step: steps done when the epoch ended.
-        train_loss: mean over the epoch's examples, with augmentation and label smoothing.
+        train_loss: mean over the epoch's examples, with augmentation and label smoothing; of a training by
+            reinforcement minus the mean reward.
         learning_rate: of the epoch's last step.
         val_value: the task's metric on val after the epoch.
     """
@@ -29,7 +33,7 @@ class EpochRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainResult:
-    """One finished training.
+    """One finished training, or one that paused after an epoch (`train`, `until_epoch`): it then has no weights.
 
     Attributes:
         candidate_id, seed: what was trained.
@@ -37,12 +41,12 @@ class TrainResult:
             the search's choice of a candidate does; the test score is the one to quote.
         untrained_score: on val, before the first step; a score not above it learnt nothing.
         history: one record an epoch.
-        num_steps: optimiser steps in all.
+        num_steps: optimiser steps that were done.
         chosen_step: after which step the weights are, the last one or the best on val (`Recipe.keep`).
         resumed_from_step: where an interrupted training went on; 0 when it ran in one go.
         duration_s: wall clock of training and val scoring, interrupted parts included.
         task_fingerprint: of the data it was trained on.
-        weights_path, weights_sha256: the final state_dict; None when no folder was given.
+        weights_path, weights_sha256: the final state_dict; None when no folder was given, or it paused.
     """
 
     candidate_id: str
@@ -116,6 +120,7 @@ class Rehearsal:
         scoring: None when scoring gave nothing.
         scoring_error: why.
         direction: of the task's metric.
+        updates: the first ones of a training by reinforcement; None for one by examples.
         duration_s: wall clock.
     """
 
@@ -130,6 +135,7 @@ class Rehearsal:
     scoring: ScoringProbe | None
     scoring_error: str | None
     direction: Literal["maximize", "minimize"]
+    updates: tuple[UpdateRecord, ...] | None = None
     duration_s: float
 
 

@@ -82,27 +82,52 @@ def parse_answer(tokens: list[int]) -> int | None:
 
 
 @torch.no_grad()
+def draw_tokens(
+    next_logits: Callable[[Tensor], Tensor], begun_nt: Tensor, num_tokens: int, generator: torch.Generator
+) -> Tensor:
+    """Goes on with texts by so many tokens, each drawn from what a policy holds likely. Returns those tokens alone.
+
+    Args:
+        next_logits: texts (n, t) -> logits (n, v) of the token that follows each.
+        begun_nt: what the texts begin with.
+        num_tokens: to draw.
+        generator: of the draws.
+    """
+    tokens_nt = begun_nt
+    for _ in range(num_tokens):
+        drawn_n1 = torch.multinomial(torch.softmax(next_logits(tokens_nt), dim=-1), 1, generator=generator)
+        tokens_nt = torch.cat([tokens_nt, drawn_n1], dim=1)
+    return tokens_nt[:, begun_nt.shape[1] :]
+
+
+def mask_to_end(tokens_nt: Tensor, end: int) -> Tensor:
+    """1 for tokens up to the first `end`, that one included, 0 after it.
+
+    >>> mask_to_end(torch.tensor([[5, 12, 7], [5, 6, 7]]), 12).tolist()
+    [[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]
+    """
+    is_end_nt = tokens_nt == end
+    ended_nt = is_end_nt.cumsum(dim=1) - is_end_nt.to(torch.int64)
+    return (ended_nt == 0).to(torch.float32)
+
+
+@torch.no_grad()
 def sample(policy: ToyPolicy, recipe: ReinforcementRecipe, generator: torch.Generator) -> Rollouts:
     """Draws prompts, lets the policy answer each of them `group` times, and checks the answers."""
     prompts_p2 = torch.randint(0, NUM_DIGITS, (recipe.prompts, 2), generator=generator)
     prompts_n2 = prompts_p2.repeat_interleave(recipe.group, dim=0)
-    tokens_nt = torch.full((len(prompts_n2), 1), START)
-    for _ in range(ANSWER_TOKENS):
-        logits_nv = policy(prompts_n2, tokens_nt)[:, -1]
-        drawn_n1 = torch.multinomial(torch.softmax(logits_nv, dim=-1), 1, generator=generator)
-        tokens_nt = torch.cat([tokens_nt, drawn_n1], dim=1)
-    answers_nt = tokens_nt[:, 1:]
+    starts_n1 = torch.full((len(prompts_n2), 1), START)
+    answers_nt = draw_tokens(lambda begun: policy(prompts_n2, begun)[:, -1], starts_n1, ANSWER_TOKENS, generator)
     parsed = [parse_answer(answer) for answer in answers_nt.tolist()]
     right = [(int(a) + int(b)) % recipe.modulus for a, b in prompts_n2.tolist()]
     rewards = [
         0.0 if digit is None else REWARD_PARSED + (REWARD_RIGHT - REWARD_PARSED) * (digit == wanted)
         for digit, wanted in zip(parsed, right, strict=True)
     ]
-    ended_nt = (answers_nt == END).cumsum(dim=1) - (answers_nt == END).to(torch.int64)
     rollouts = Rollouts(
         prompts_nt=prompts_n2,
         tokens_nt=answers_nt,
-        mask_nt=(ended_nt == 0).to(torch.float32),
+        mask_nt=mask_to_end(answers_nt, END),
         old_log_probs_nt=torch.zeros(answers_nt.shape),
         rewards_pg=torch.tensor(rewards).view(recipe.prompts, recipe.group),
         parsed_share=sum(digit is not None for digit in parsed) / len(parsed),

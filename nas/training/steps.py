@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -119,3 +121,18 @@ def training_step(
     nn.utils.clip_grad_norm_(model.parameters(), recipe.clip_norm)
     optimizer.step()
     return loss_value, outputs.detach()
+
+
+@contextmanager
+def reproducible(num_threads: int) -> Iterator[None]:
+    """Fixed threads, deterministic kernels and a generator of our own; all put back afterwards."""
+    threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.set_num_threads(num_threads)
+    torch.use_deterministic_algorithms(True)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        torch.use_deterministic_algorithms(strict, warn_only=warn_only)
+        torch.set_num_threads(threads)

@@ -31,8 +31,9 @@ class TaskSettings(BaseModel):
     name: str = Field(
         default="digits",
         description=(
-            "Data source: digits, fashion-mnist, npz or image-folder; for language python-source or text; for questions"
-            " about images easy-vqa (pip install 'edgenas[vqa]') or vqa-folder."
+            "Data source: digits, fashion-mnist, npz or image-folder; for language python-source, text or sequence-toy"
+            " (answers that can be checked); for questions about images easy-vqa (pip install 'edgenas[vqa]') or"
+            " vqa-folder."
         ),
     )
     path: str | None = Field(

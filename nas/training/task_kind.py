@@ -41,6 +41,8 @@ class TaskKind:
         num_outputs: task -> numbers that a network answers one example with; memory goes by it.
         summarise: (split, grades) -> value with its 95% interval.
         slices: (task, split, grades) -> (name, value) of each part of the split.
+        reward: (sampled answers (n, t), labels of the prompts) -> what each is worth, and whether it parses, both (n,);
+            None where an answer cannot be checked, so that nothing is learnt by reinforcement.
         shuffle: (raw inputs, generator) -> the same with what answers should come from dealt out anew, for a control.
     """
 
@@ -54,6 +56,7 @@ class TaskKind:
     summarise: Callable[[Split, NDArray[np.float64]], Interval]
     slices: Callable[[Task, Split, NDArray[np.float64]], tuple[tuple[str, float], ...]]
     shuffle: Callable[[NDArray[Any], np.random.Generator], NDArray[Any]] = shuffle_examples
+    reward: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
 
 
 def call(model: nn.Module, inputs: Inputs) -> Tensor:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,9 @@ from torch import nn
 from nas.training import checkpoint
 from nas.training.evaluate import BuildModel, NonFiniteOutputs, build_from_space, score_val
 from nas.training.kinds import kind_of
+from nas.training.paths import TrainingPath, path_of
 from nas.training.recipe import Recipe
+from nas.training.reinforce import reinforced_step
 from nas.training.result import EpochRecord, TrainFailure, TrainResult
 from nas.training.score import HeldOutScore
 from nas.training.steps import (
@@ -26,14 +27,18 @@ from nas.training.steps import (
     epoch_size,
     learning_rate_at,
     parameter_groups,
+    reproducible,
     training_step,
 )
 from nas.training.task import Task
-from nas.training.task_kind import labels_tensor
+from nas.training.task_kind import Inputs, labels_tensor
 from search_spaces.candidate import Candidate
 
 OnStep = Callable[[int, int], None]
 """Called after each step with the steps done and the steps in all."""
+
+OnLoss = Callable[[float], None]
+"""Called with the loss of each step."""
 
 WEIGHTS_FILE = "weights.pt"
 
@@ -46,7 +51,10 @@ def train(
     seed: int,
     out_dir: Path | None = None,
     on_step: OnStep | None = None,
+    on_loss: OnLoss | None = None,
     build: BuildModel | None = None,
+    path: TrainingPath | None = None,
+    until_epoch: int | None = None,
 ) -> TrainResult | TrainFailure:
     """Trains `candidate` on the train split and scores it on val; test is never touched.
 
@@ -61,20 +69,27 @@ def train(
         seed: of initial weights, order of examples, dropout and augmentation.
         out_dir: gets the final weights, and a checkpoint each epoch from which the same call goes
             on after a kill; None keeps nothing.
-        on_step: progress.
+        on_step, on_loss: progress.
         build: makes the network; None means `search_spaces.build.build_model`.
+        path: how steps are run; None means that of the recipe.
+        until_epoch: pause after this epoch, with the score so far, no weights, and the checkpoint from which the
+            same call with a later epoch, or None, goes on. The schedule is that of the whole recipe, so that a
+            training with pauses ends with the same bits as one without; a paused one has not come to rest.
 
     Raises:
         CheckpointError: `out_dir` cannot be written.
         TaskError: a task of unknown kind.
     """
     with reproducible(recipe.num_threads):
-        run = _Run.begin(candidate, task, recipe, seed, out_dir, build or build_from_space)
+        run = _Run.begin(
+            candidate, task, recipe, seed, out_dir, build or build_from_space, path or path_of(recipe.fast_path)
+        )
+        last_epoch = min(recipe.epochs, until_epoch or recipe.epochs)
         try:
             run.untrained = run.untrained or score_val(run.model, task, seed=seed)
             score: HeldOutScore | None = None
-            while run.epoch < recipe.epochs:
-                loss = _train_epoch(run, on_step)
+            while run.epoch < last_epoch:
+                loss = _train_epoch(run, on_step, on_loss)
                 if loss is None:
                     return run.diverged(f"the loss was not finite at step {run.step} of {run.num_steps}")
                 score = score_val(run.model, task, seed=seed)
@@ -85,12 +100,12 @@ def train(
                 )
                 run.save()
             if run.best is not None:
-                score = run.take_best()
+                score = run.best.score
             # None when the kill came after the last epoch's checkpoint.
             score = score or score_val(run.model, task, seed=seed)
         except NonFiniteOutputs as error:
             return run.diverged(f"{error} after step {run.step} of {run.num_steps}")
-        return run.finish(score)
+        return run.finish(score) if last_epoch == recipe.epochs else run.result(score)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +126,9 @@ class _Run:
     recipe: Recipe
     seed: int
     out_dir: Path | None
+    path: TrainingPath
     model: nn.Module
+    stepped: nn.Module
     optimizer: torch.optim.Optimizer
     fingerprint: str
     identity: str
@@ -126,13 +143,19 @@ class _Run:
 
     @classmethod
     def begin(
-        cls, candidate: Candidate, task: Task, recipe: Recipe, seed: int, out_dir: Path | None, build: BuildModel
+        cls,
+        candidate: Candidate,
+        task: Task,
+        recipe: Recipe,
+        seed: int,
+        out_dir: Path | None,
+        build: BuildModel,
+        path: TrainingPath,
     ) -> _Run:
         """A fresh training, or the one that was interrupted in `out_dir`."""
         started_s = time.monotonic()
         torch.default_generator.manual_seed(derived_seed(seed, "weights"))
-        # A third less processor time for convolutions on CPUs; tensors without four axes stay as they are.
-        model = build(candidate).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        model = build(candidate)
         fingerprint = task.fingerprint
         run = cls(
             candidate=candidate,
@@ -140,7 +163,9 @@ class _Run:
             recipe=recipe,
             seed=seed,
             out_dir=out_dir,
+            path=path,
             model=model,
+            stepped=path.prepare(model),
             optimizer=torch.optim.AdamW(parameter_groups(model, recipe.weight_decay), lr=recipe.learning_rate),
             fingerprint=fingerprint,
             identity=_identity(candidate, recipe, seed, fingerprint),
@@ -167,12 +192,6 @@ class _Run:
         if self.best is None or sign * score.value > sign * self.best.score.value:
             weights = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
             self.best = _Best(step=self.step, score=score, weights=weights)
-
-    def take_best(self) -> HeldOutScore:
-        """Puts the best weights into the network."""
-        assert self.best is not None
-        self.model.load_state_dict(self.best.weights)
-        return self.best.score
 
     def save(self) -> None:
         """Keeps the state after an epoch.
@@ -209,21 +228,27 @@ class _Run:
         self.step = self.resumed_from_step = state["step"]
 
     def finish(self, score: HeldOutScore) -> TrainResult:
-        """Keeps the final weights, and only then drops the checkpoints."""
+        """Keeps the best weights, or the last, and only then drops the checkpoints."""
+        if self.best is not None:
+            self.model.load_state_dict(self.best.weights)
+        if self.out_dir is None:
+            return self.result(score)
+        path = self.out_dir / WEIGHTS_FILE
+        sha256 = checkpoint.save_state(path, self.model.state_dict())
+        checkpoint.remove_checkpoints(self.out_dir)
+        return self.result(score, path, sha256)
+
+    def result(self, score: HeldOutScore, path: Path | None = None, sha256: str | None = None) -> TrainResult:
+        """What came of the epochs so far, and where the weights are."""
         assert self.untrained is not None
-        path, sha256 = None, None
-        if self.out_dir is not None:
-            path = self.out_dir / WEIGHTS_FILE
-            sha256 = checkpoint.save_state(path, self.model.state_dict())
-            checkpoint.remove_checkpoints(self.out_dir)
         return TrainResult(
             candidate_id=self.candidate.candidate_id,
             seed=self.seed,
             score=score,
             untrained_score=self.untrained,
             history=tuple(self.history),
-            num_steps=self.num_steps,
-            chosen_step=self.num_steps if self.best is None else self.best.step,
+            num_steps=self.step,
+            chosen_step=self.step if self.best is None else self.best.step,
             resumed_from_step=self.resumed_from_step,
             duration_s=self.duration_s(),
             task_fingerprint=self.fingerprint,
@@ -238,47 +263,46 @@ class _Run:
         return TrainFailure(kind="diverged", reason=reason, step=self.step, duration_s=self.duration_s())
 
 
-def _train_epoch(run: _Run, on_step: OnStep | None) -> float | None:
+def _train_epoch(run: _Run, on_step: OnStep | None, on_loss: OnLoss | None) -> float | None:
     """One epoch. Returns the mean loss, or None as soon as one is not finite."""
     kind, recipe, split = kind_of(run.task), run.recipe, run.task.train
     generator = torch.Generator().manual_seed(derived_seed(run.seed, f"epoch {run.epoch}"))
     torch.default_generator.manual_seed(derived_seed(run.seed, f"dropout {run.epoch}"))
     order = epoch_order(len(split), recipe, seed=run.seed, epoch=run.epoch, generator=generator)
-    run.model.train()
+    run.stepped.train()
     total = 0.0
     for start, end in batch_bounds(len(order), recipe.batch_size):
         batch = order[start:end]
         inputs = kind.augment(kind.prepare(run.task, split.inputs[batch]), recipe, generator)
         rate = learning_rate_at(run.step, run.num_steps, recipe)
-        stepped = training_step(
-            run.model, run.optimizer, kind, inputs, labels_tensor(split.labels[batch]), recipe, rate
-        )
-        if stepped is None:
+        loss_value = _take_step(run, inputs, labels_tensor(split.labels[batch]), rate, generator)
+        if loss_value is None:
             return None
-        loss_value, _ = stepped
         total += loss_value * len(batch)
         run.step += 1
+        if on_loss is not None:
+            on_loss(loss_value)
         if on_step is not None:
             on_step(run.step, run.num_steps)
     return total / len(order)
 
 
-@contextmanager
-def reproducible(num_threads: int) -> Iterator[None]:
-    """Fixed threads, deterministic kernels and a generator of our own; all put back afterwards."""
-    threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.set_num_threads(num_threads)
-    torch.use_deterministic_algorithms(True)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            yield
-    finally:
-        torch.use_deterministic_algorithms(strict, warn_only=warn_only)
-        torch.set_num_threads(threads)
+def _take_step(
+    run: _Run, inputs: Inputs, labels: torch.Tensor, rate: float, generator: torch.Generator
+) -> float | None:
+    """The loss of one step, or by reinforcement minus the mean reward; None when the loss is not finite."""
+    kind, recipe = kind_of(run.task), run.recipe
+    if recipe.recipe == "grpo":
+        assert isinstance(inputs, torch.Tensor)
+        record = reinforced_step(run.model, run.optimizer, kind, inputs, labels, recipe, rate, generator)
+        return None if record is None else -record.mean_reward
+    with run.path.context():
+        stepped = training_step(run.stepped, run.optimizer, kind, inputs, labels, recipe, rate)
+    return None if stepped is None else stepped[0]
 
 
 def _identity(candidate: Candidate, recipe: Recipe, seed: int, fingerprint: str) -> str:
-    """What must be equal for a checkpoint to be continued; the time limit does not matter."""
-    parts = (candidate.canonical_json(), recipe.model_dump_json(exclude={"timeout_s"}), seed, fingerprint)
+    """What must be equal for a checkpoint to be continued; the time limit and where it may pause do not matter."""
+    said = recipe.model_dump_json(exclude={"timeout_s", "ladder", "min_epochs"})
+    parts = (candidate.canonical_json(), said, seed, fingerprint)
     return hashlib.sha256(repr((*parts, torch.__version__)).encode()).hexdigest()

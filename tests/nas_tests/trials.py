@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from nas.ledger import CandidateCost, Outcome, TrialRecord
 from nas.training.score import HeldOutScore, wilson_interval
+from nas.trial import Rung, RungVerdict
 from profilers.measurement import LatencyEstimate
 from search_spaces.candidate import BlockSpec, Candidate
 
@@ -60,11 +61,21 @@ def make_score(num_right: int, num_examples: int = 360, split: str = "val") -> H
     )
 
 
+def make_rung(epochs: int, num_right: int, verdict: RungVerdict) -> Rung:
+    """A length of training that a trial reached, compared with three others."""
+    num_others = None if verdict == "top" else 3
+    score = make_score(num_right)
+    return Rung(epochs=epochs, score=score, seconds=epochs / 2, verdict=verdict, num_others=num_others)
+
+
 def make_record(
     trial: int, outcome: Outcome = Outcome.SCORED, latency_ms: float = 2.0, num_right: int = 330
 ) -> TrialRecord:
     """A trial with that outcome."""
-    is_timed = outcome in (Outcome.SCORED, Outcome.OVER_BUDGET, Outcome.DIVERGED, Outcome.TRAIN_FAILED)
+    is_stopped = outcome is Outcome.STOPPED_EARLY
+    is_timed = is_stopped or outcome in (
+        Outcome.SCORED, Outcome.OVER_BUDGET, Outcome.DIVERGED, Outcome.TRAIN_FAILED
+    )  # fmt: skip
     is_predicted = outcome is Outcome.PREDICTED_OVER_BUDGET
     return TrialRecord(
         trial=trial,
@@ -74,6 +85,7 @@ def make_record(
         score=make_score(num_right) if outcome is Outcome.SCORED else None,
         error=None if outcome is Outcome.SCORED else f"the reason of trial {trial}",
         seconds=(("tune", 11.5), ("compile", 3.25), ("profile", 4.0), ("train", 7.5)),
+        rungs=(make_rung(2, num_right, "promoted"), make_rung(4, num_right, "stopped")) if is_stopped else (),
     )
 
 

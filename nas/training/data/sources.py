@@ -11,6 +11,7 @@ from nas.training.data.fashion_mnist import load_fashion_mnist
 from nas.training.data.image_folder import load_image_folder
 from nas.training.data.npz import load_npz
 from nas.training.data.python_source import load_python_source
+from nas.training.data.sequence_toy import load_sequence_toy
 from nas.training.data.text import load_text
 from nas.training.data.vqa_folder import load_vqa_folder
 from nas.training.task import Task, TaskError, TaskSettings
@@ -26,12 +27,14 @@ class DataSource:
     Attributes:
         load: settings -> checked and split task.
         kind: of that task.
+        also_for: further kinds of task whose spaces can serve it: its inputs and outputs are the same.
         unused: settings that mean nothing to it; setting one is an error, so that none is silently ignored.
     """
 
     load: Callable[[TaskSettings], Task]
     kind: str
     unused: tuple[str, ...]
+    also_for: tuple[str, ...] = ()
 
 
 SOURCES: dict[str, DataSource] = {
@@ -47,6 +50,12 @@ SOURCES: dict[str, DataSource] = {
         load=load_python_source, kind="language_modelling", unused=("path", "domains", *_OF_IMAGES)
     ),
     "text": DataSource(load=load_text, kind="language_modelling", unused=_OF_IMAGES),
+    "sequence-toy": DataSource(
+        load=load_sequence_toy,
+        kind="checked_sequences",
+        also_for=("language_modelling",),
+        unused=("path", "domains", "vocabulary", *_OF_IMAGES),
+    ),
     "easy-vqa": DataSource(
         load=load_easy_vqa, kind="visual_question_answering", unused=("path", "test_path", "domains", "vocabulary")
     ),
@@ -86,8 +95,9 @@ def require_kind(settings: TaskSettings, kind: str, space: str) -> None:
         TaskError: lists the sources that fit.
     """
     source = SOURCES.get(settings.name)
-    if source is not None and source.kind != kind:
-        fitting = ", ".join(sorted(name for name, each in SOURCES.items() if each.kind == kind)) or "none so far"
+    if source is not None and kind not in (source.kind, *source.also_for):
+        fits = (name for name, each in SOURCES.items() if kind in (each.kind, *each.also_for))
+        fitting = ", ".join(sorted(fits)) or "none so far"
         raise TaskError(
             f"task {settings.name!r} is {source.kind.replace('_', ' ')}, but space {space!r} needs"
             f" {kind.replace('_', ' ')}; data sources that fit: {fitting}"

@@ -21,6 +21,7 @@ from tests.nas_tests.report.studies import (
     make_phased_summary,
     make_summary,
 )
+from tests.nas_tests.trials import make_record
 
 PNG = b"\x89PNG not really"
 VOID = {"meta", "img"}
@@ -190,3 +191,16 @@ def test_one_phase_has_the_columns_it_always_had_and_no_picture_of_contexts(tmp_
     write_report(replace(make_phased_summary(), out=tmp_path))
     write_report(replace(make_summary(), out=tmp_path))
     assert not (tmp_path / "context.png").exists(), "that of an earlier front is gone"
+
+
+def test_a_ladder_has_a_section_that_counts_each_rung_and_a_study_without_one_has_none() -> None:
+    summary = make_summary()
+    assert "Ladder of training lengths" not in report_html(summary, PNG)
+    stopped = tuple(make_record(trial, Outcome.STOPPED_EARLY) for trial in (98, 99))
+    laddered = replace(summary, records=(*summary.records, *stopped))
+    assert [(rung.epochs, rung.reached, rung.stopped, rung.seconds) for rung in laddered.rungs] == [
+        (2, 2, 0, 2.0),
+        (4, 2, 2, 4.0),
+    ]
+    page = report_html(laddered, PNG)
+    assert "Ladder of training lengths" in page and "compared within their rung alone" in page

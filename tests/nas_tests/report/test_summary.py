@@ -47,9 +47,10 @@ SCHEMA = {
     ],
     "baselines": [{"name": str, "split": str, "value": NUMBER}],
     "gates": {gate: {"passed": bool, "reason": str} for gate in ("parity", "smoke", "publish")},
-    "seconds": dict.fromkeys(["tune", "compile", "profile", "train", "total"], NUMBER),
+    "rungs": [{"epochs": int, "reached": int, "stopped": int, "seconds": NUMBER}],
+    "seconds": dict.fromkeys(["tune", "compile", "profile", "train", "gates", "total"], NUMBER),
 }
-"""The object documented in design.md, and the baselines."""
+"""The object documented in design.md, the baselines, the rungs of a ladder, and what the gates took."""
 
 
 def _check(value: Any, schema: Any, path: str = "$", *, extra: bool = False) -> None:

@@ -64,7 +64,8 @@ def test_quality_and_infrastructure_never_share_a_column() -> None:
     outcomes = table[["quality_outcome", "screening_outcome", "infrastructure_outcome"]]
     assert (outcomes.notna().sum(axis=1) == 1).all()
     assert set(table["infrastructure_outcome"].dropna()) == {o.value for o in Outcome if o.is_infrastructure}
-    assert table[["quality_reason", "infrastructure_reason"]].notna().sum(axis=1).tolist() == [0] + [1] * 7
+    num_reasons = table[["quality_reason", "infrastructure_reason"]].notna().sum(axis=1)
+    assert num_reasons.tolist() == [0] + [1] * (len(Outcome) - 1)
 
 
 def test_the_tables_survive_csv_with_gaps_and_whole_numbers(tmp_path: Path) -> None:
@@ -155,3 +156,14 @@ def test_the_verdict_of_a_candidate_whose_later_phases_were_left_out_is_that_of_
     unknown = replace(over, outcome=Outcome.DIVERGED)
     table = trials_table(replace(summary, records=(over, replace(unknown, trial=1))))
     assert list(table["budget_verdict"]) == ["misses", None], "in doubt there is none"
+
+
+def test_a_trial_that_a_rung_stopped_has_its_rungs_and_no_score() -> None:
+    summary = make_summary()
+    stopped = make_record(99, Outcome.STOPPED_EARLY, num_right=180)
+    table = trials_table(replace(summary, records=(*summary.records, stopped)))
+    row = table.iloc[-1]
+    assert (row["quality_outcome"], row["num_trained_epochs"]) == ("stopped_early", 4)
+    assert (row["rungs"], row["rung_times_s"]) == ("2: 0.5 promoted; 4: 0.5 stopped", "1.00; 2.00")
+    assert row["val_score"] is None and not row["is_on_front"]
+    assert row["budget_verdict"] == "meets"

@@ -14,6 +14,7 @@ import nas.search.loop
 from nas.budget import Budget
 from nas.config import StudyConfig, load_config
 from nas.ledger import Ledger
+from nas.search.ladder import Ladder
 from nas.search.loop import run_search, settle_budgets
 from nas.search.progress import Silent
 from nas.search.sampler import OptunaSuggest
@@ -139,10 +140,11 @@ class Run:
 
 
 def configure(folder: Path, **overrides: object) -> StudyConfig:
-    """Twelve trials within 5 ms in `folder`, unless overrides such as `trials=4` say otherwise."""
+    """Twelve trials within 5 ms in `folder`, unless overrides such as `trials=4` or `ladder=2` say otherwise."""
     settings: dict[str, object] = {"trials": 12, "budgets": ["infer=5ms"], "sampler": "tpe", **overrides}
     folder.mkdir(exist_ok=True)
-    return load_config(overrides={"output.out": folder, **{f"search.{key}": value for key, value in settings.items()}})
+    keys = {key: f"{'training' if key == 'ladder' else 'search'}.{key}" for key in settings}
+    return load_config(overrides={"output.out": folder, **{keys[key]: value for key, value in settings.items()}})
 
 
 def run(
@@ -162,7 +164,7 @@ def run(
     ):
         ledger.point = point  # type: ignore[method-assign]
         bench = FakeWorkbench(
-            folder=config.results_dir, ledger=ledger, script=script, phases=phases,
+            folder=config.results_dir, ledger=ledger, script=script, phases=phases, ladder=Ladder.of(config.training),
             on_call=lambda stage, candidate_id: point(stage),
         )  # fmt: skip
         watch_optuna(study, point, monkeypatch)

@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import torch
 from torch import nn
 
 from nas.gates.equal_paths import PathRun, equal_paths_gate
-from nas.training.fast_paths import TrainingPath, compare_path
+from nas.training.fast_paths import compare_path
+from nas.training.paths import TrainingPath
+from nas.training.result import TrainResult
+from nas.training.trainer import train
 from tests.nas_tests.training.small_tasks import QUICK, bright_half_task, build_small, candidate_of
 
 TASK = bright_half_task()
@@ -36,6 +42,45 @@ def test_a_path_that_does_not_train_the_head_is_refused() -> None:
 
     path = TrainingPath(prepare=frozen)
     assert not compare_path("frozen", candidate_of(), TASK, QUICK, path=path, build=build_small).passed
+
+
+def test_a_path_that_diverges_is_refused() -> None:
+    def broken(model: nn.Module) -> nn.Module:
+        with torch.no_grad():
+            next(model.parameters()).fill_(float("nan"))
+        return model
+
+    result = compare_path("broken", candidate_of(), TASK, QUICK, path=TrainingPath(prepare=broken), build=build_small)
+    assert not result.passed and dict(result.figures)["loss_difference"] is None
+
+
+def test_a_slow_way_that_itself_diverges_vouches_for_nothing() -> None:
+    nan = [PathRun(seed=seed, losses=(float("nan"),), score=float("nan")) for seed in range(3)]
+    result = equal_paths_gate("x", nan, nan)
+    assert not result.passed and "the slow way itself diverged" in result.reason
+
+
+@pytest.mark.slow
+def test_a_compiled_step_passes_and_its_training_resumes(tmp_path: Path) -> None:
+    assert compare_path("compiled", candidate_of(), TASK, QUICK, build=build_small).passed
+    recipe = QUICK.model_copy(update={"fast_path": "compiled"})
+    whole, paused, ended = (
+        train(candidate_of(), TASK, recipe, seed=0, out_dir=tmp_path / name, build=build_small, until_epoch=until)
+        for name, until in (("whole", None), ("paused", 2), ("paused", None))
+    )
+    assert isinstance(whole, TrainResult) and isinstance(ended, TrainResult) and isinstance(paused, TrainResult)
+    assert ended.resumed_from_step == paused.num_steps
+    assert ended.weights_sha256 == whole.weights_sha256
+
+
+@pytest.mark.parametrize("name", ["channels_last", "bfloat16"])
+def test_the_trainer_trains_by_the_path_that_its_recipe_names(name: str) -> None:
+    losses: dict[str | None, list[float]] = {None: [], name: []}
+    for path, seen in losses.items():
+        recipe = QUICK.model_copy(update={"fast_path": path, "epochs": 1})
+        train(candidate_of(), TASK, recipe, seed=0, build=build_small, on_loss=seen.append)
+    assert losses[name] == pytest.approx(losses[None], rel=0.05)
+    assert losses[name] != losses[None] or name == "channels_last", "rounded otherwise"
 
 
 def runs(*scores: float, shift: float = 0.0) -> list[PathRun]:

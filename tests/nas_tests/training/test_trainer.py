@@ -143,6 +143,23 @@ def test_a_training_that_was_stopped_goes_on_to_the_same_bits(tmp_path: Path, st
     )
 
 
+def test_a_training_with_pauses_ends_with_the_same_bits_as_one_without(tmp_path: Path) -> None:
+    task = bright_half_task()
+    whole = _train(task, tmp_path / "whole")
+    for epoch in (1, 1, 2):  # the second time as after a kill between training and its record in the ledger
+        paused = train(
+            candidate_of(), task, QUICK, seed=0, out_dir=tmp_path / "paused", build=build_small, until_epoch=epoch
+        )
+        assert isinstance(paused, TrainResult)
+        assert (paused.weights_path, paused.num_steps) == (None, whole.history[epoch - 1].step)
+        assert paused.history == whole.history[:epoch]
+        assert paused.score.value == max(record.val_value for record in whole.history[:epoch])
+    _train_until(whole.num_steps - 2, task, tmp_path / "paused")
+    ended = _train(task, tmp_path / "paused", QUICK.model_copy(update={"ladder": 3, "min_epochs": 1}))
+    assert ended.resumed_from_step > 0
+    assert (ended.weights_sha256, ended.score, ended.history) == (whole.weights_sha256, whole.score, whole.history)
+
+
 def test_a_checkpoint_of_another_recipe_or_of_other_data_is_not_continued(tmp_path: Path) -> None:
     task = bright_half_task()
     _train_until(20, task, tmp_path)
