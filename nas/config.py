@@ -101,6 +101,15 @@ class SearchSettings(BaseModel):
         description="Whether the named networks of the space are measured at the end, for comparison in the report.",
     )
 
+    warm_start: tuple[Path, ...] | None = Field(
+        default=None,
+        description=(
+            "Results folders of earlier studies of the same space and data, whose scores tell the sampler `budget`"
+            " where to look; other devices, budgets and trainings are allowed for."
+        ),
+        examples=[["results/earlier-study"]],
+    )
+
     @field_validator("budgets")
     @classmethod
     def _canonical(cls, budgets: tuple[str, ...]) -> tuple[str, ...]:

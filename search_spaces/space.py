@@ -55,6 +55,14 @@ class SearchSpace(Protocol):
         """A vector of fixed length for surrogate models; equal candidates have equal vectors."""
         ...
 
+    def choices_of(self, candidate: Candidate) -> Choices:
+        """The choices that make `candidate`: the inverse of `sample`.
+
+        Raises:
+            CandidateError: this space cannot make it.
+        """
+        ...
+
     def references(self) -> Mapping[str, Choices]:
         """Named starting points; the first one is the reference a default budget comes from."""
         ...

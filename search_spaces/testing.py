@@ -8,10 +8,10 @@ import random
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from search_spaces.candidate import Candidate
+from search_spaces.candidate import Candidate, CandidateError
 from search_spaces.layers import layers_of, num_macs, num_params
 from search_spaces.space import Choices, RandomSuggest, ReplaySuggest, SearchSpace, V, replay
 
@@ -110,6 +110,17 @@ class SpaceContract:
                 check=True,
             )
             assert json.loads(answer.stdout) == expected
+
+    def test_choices_of_a_candidate_make_it_again(self) -> None:
+        """`choices_of` finds answers that lead to an equal candidate, and refuses one of another version."""
+        space = self.make_space()
+        for candidate in self.all_candidates():
+            assert replay(self.make_space(), space.choices_of(candidate)) == candidate
+            try:
+                space.choices_of(replace(candidate, space_version=space.version + 1))
+            except CandidateError:
+                continue
+            raise AssertionError(f"a candidate of another version of {space.name} was taken")
 
     def test_recorded_choices_replay_to_the_same_candidate(self) -> None:
         """What a random draw answered makes the same candidate in a fresh space; unused answers change nothing."""

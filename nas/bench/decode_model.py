@@ -79,6 +79,10 @@ class DecodeSpace:
         """Nothing tells its candidates apart."""
         return ()
 
+    def choices_of(self, candidate: Candidate) -> Choices:
+        """None were made."""
+        return {}
+
     def references(self) -> Mapping[str, Choices]:
         """The candidate itself."""
         return {"reference": {}}

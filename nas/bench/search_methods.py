@@ -234,7 +234,8 @@ def _ours_true(problem: TableProblem, seed: int, num_measured: int) -> Method:
 def _budget_method(
     problem: TableProblem, seed: int, forecaster: TableCostModel | TrueLatency | None, num_measured: int
 ) -> Method:
-    from nas.search.budget_sampler import BudgetSampler, Cost, Measured
+    from nas.search.budget_sampler import BudgetSampler
+    from nas.search.cost import Cost, Measured
 
     measured = [
         Measured(choices=problem.choices[row], costs=(float(problem.latencies_ms[row]),))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -24,10 +25,10 @@ from nas.training.result import Rehearsal, Shuffled, TrainFailure, TrainResult
 from nas.training.score import HeldOutScore
 from profilers.errors import ProfileFailure
 from profilers.measurement import Measurement
-from search_spaces.candidate import BlockSpec, Candidate, TensorSpec
+from search_spaces.candidate import BlockSpec, Candidate, CandidateError, TensorSpec
 from search_spaces.layers import num_macs
 from search_spaces.registry import SPACES
-from search_spaces.space import Choices, Phase, Suggest
+from search_spaces.space import Choices, Phase, Suggest, replay
 
 SPACE = "tiny_convolutions"
 WIDTHS = (8, 12, 16, 24, 32)
@@ -69,6 +70,14 @@ class TinySpace:
         kinds = [block.kind for block in candidate.blocks]
         return (float(candidate.blocks[0].integer("width")), float(kinds.count("convnext")),
                 float(kinds.count("inverted_residual")))  # fmt: skip
+
+    def choices_of(self, candidate: Candidate) -> Choices:
+        """The width and both kinds; of two spellings of one network the first."""
+        for width, first, second in itertools.product(WIDTHS, KINDS, KINDS):
+            choices: Choices = {"width": width, "first": first, "second": second}
+            if replay(self, choices) == candidate:
+                return choices
+        raise CandidateError(f"candidate {candidate.candidate_id} is not of space {self.name!r} version {self.version}")
 
     def references(self) -> dict[str, Choices]:
         """One of middle size."""

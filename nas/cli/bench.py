@@ -15,8 +15,10 @@ from nas.cli import (
     bench_language,
     bench_measurement,
     bench_predictors,
+    bench_samplers,
     bench_search,
     bench_study_scale,
+    bench_zero_cost,
 )
 
 if TYPE_CHECKING:
@@ -29,8 +31,10 @@ app.command("measurement")(bench_measurement.measurement)
 app.command("kernels")(bench_kernels.kernels)
 app.command("language")(bench_language.language)
 app.command("predictors")(bench_predictors.predictors)
+app.command("samplers")(bench_samplers.samplers)
 app.command("search")(bench_search.search)
 app.command("study-scale")(bench_study_scale.study_scale)
+app.command("zero-cost")(bench_zero_cost.zero_cost)
 
 
 @app.callback()

@@ -58,6 +58,10 @@ def search(
     zoo: Annotated[
         bool | None, typer.Option("--zoo/--no-zoo", help="Measure the space's named networks as well, at the end.")
     ] = None,
+    warm_start: Annotated[
+        list[Path] | None,
+        typer.Option(help="Results folder of an earlier study of the same space and data to learn from. Repeatable."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Results folder.")] = None,
     storage: Annotated[str | None, typer.Option(help="Database URL instead of a file in the results folder.")] = None,
     accept_failures: Annotated[
@@ -93,6 +97,7 @@ def search(
         "search.screen": screen,
         "search.measure": measure,
         "search.zoo": zoo,
+        "search.warm_start": warm_start or None,
         "task.name": data,
         "task.path": data_path,
         "training.epochs": epochs,

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from optuna.samplers import BaseSampler
 from optuna.trial import TrialState
 
-from nas.search.candidate_source import CandidateSource, Options
+from nas.search.candidate_source import CandidateSource, Options, joined
+from nas.search.cost import Cost, Measured
 from nas.search.cost_belief import Forecast, believe
 from nas.search.history import History, read_history
 from nas.search.proposer import Choice, Known, Pool, Proposer
-from nas.search.sampler import LATENCY_ATTRIBUTE, PREDICTED_ATTRIBUTE, RUNG_ATTRIBUTE
-from search_spaces.candidate import Candidate
+from nas.search.transfer import Earlier, EarlierScores
 from search_spaces.space import Choices
 
 if TYPE_CHECKING:
@@ -39,73 +38,6 @@ REFERENCE_MARGIN = 1.1
 """An objective without a budget counts up to this many times the largest cost seen."""
 
 
-class Forecaster(Protocol):
-    """A cost model, or a formula."""
-
-    def forecast(self, candidates: Sequence[Candidate]) -> Forecast | None:
-        """What each candidate costs, with standard deviations, 0 for what is known exactly; None: cannot tell yet."""
-        ...
-
-    def learn(self, candidates: Sequence[Candidate], measured: Floats) -> None:
-        """Everything that was measured so far; a model may fit itself to it, and need not."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """One cost that is kept within a budget, or made small, or both.
-
-    Attributes:
-        name: for people.
-        maximum: the budget; None when it is only made small.
-        objective: position among the study's values; None when it is only kept within its budget.
-        constraint: name of the budget among a trial's constraints, whose value is cost / maximum - 1.
-        forecaster: None learns the cost from the study's own trials.
-    """
-
-    name: str
-    maximum: float | None = None
-    objective: int | None = None
-    constraint: str | None = None
-    forecaster: Forecaster | None = None
-
-    def __post_init__(self) -> None:
-        if self.maximum is None and self.objective is None:
-            raise ValueError(f"cost {self.name!r}: neither a budget nor an objective; give one of them")
-        if (self.maximum is None) != (self.constraint is None):
-            raise ValueError(f"cost {self.name!r}: a budget and the name of its constraint come together")
-
-    def known(self, trial: FrozenTrial) -> float | None:
-        """What the trial cost; None where nobody knows.
-
-        The constraint is of the upper bound of the interval, which is what has to be within the budget. What was
-        predicted counts where the network was trained (see `History.is_measured`): that is where its point lies.
-        """
-        is_trained = trial.values is not None or RUNG_ATTRIBUTE in trial.user_attrs
-        if PREDICTED_ATTRIBUTE in trial.user_attrs and not is_trained:
-            return None
-        if self.objective is not None and trial.values is not None:
-            return float(trial.values[self.objective])
-        if self.objective is not None and RUNG_ATTRIBUTE in trial.user_attrs:
-            return float(trial.user_attrs[LATENCY_ATTRIBUTE])  # stopped by a rung: no values, but a quality
-        if self.constraint in trial.constraints and self.maximum is not None:
-            return float((trial.constraints[self.constraint] + 1.0) * self.maximum)
-        return None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """A candidate whose costs were measured outside the study's trials, for instance to calibrate a cost model.
-
-    Attributes:
-        choices: what makes it.
-        costs: one for each of the sampler's costs; None was not measured.
-    """
-
-    choices: Choices
-    costs: tuple[float | None, ...]
-
-
 class BudgetSampler(BaseSampler):
     """Proposes candidates by expected gain in hypervolume within budgets.
 
@@ -118,6 +50,7 @@ class BudgetSampler(BaseSampler):
         seed: of every draw.
         worst: the quality from which hypervolume counts; None: the worst seen.
         measured: what is known of costs besides the study's trials.
+        earlier: what is known of quality from studies before this one.
     """
 
     def __init__(
@@ -128,6 +61,7 @@ class BudgetSampler(BaseSampler):
         seed: int = 0,
         worst: float | None = None,
         measured: Sequence[Measured] = (),
+        earlier: Sequence[EarlierScores] = (),
     ) -> None:
         if not any(cost.objective is not None for cost in costs):
             raise ValueError("costs: none of them is an objective; allowed: one or more, so that there is a front")
@@ -136,6 +70,7 @@ class BudgetSampler(BaseSampler):
         self._seed = seed
         self._worst = worst
         self._measured = tuple(measured)
+        self._earlier = [_makeable(source, scores) for scores in earlier]
         self._proposals: dict[int, Choices] = {}
         self._gains: dict[int, float | None] = {}
 
@@ -171,7 +106,8 @@ class BudgetSampler(BaseSampler):
         taken = history.tried | self._failed(trials)
         running = [trial.params for trial in trials if trial.state is TrialState.RUNNING and trial.params]
         pending = self._source.describe(running)
-        options = self._fresh(self._source.pool(self._parents(history), rng), taken | set(pending.keys))
+        pool = joined(self._source.pool(self._parents(history), rng), self._source.describe(self._promising()))
+        options = self._fresh(pool, taken | set(pending.keys))
         if not options.keys:  # everything has been tried: the loop notices that a known result comes again
             return self._source.pool((), rng).choices[0]
         choice = self._chosen(history, pending, options, rng)
@@ -187,10 +123,12 @@ class BudgetSampler(BaseSampler):
         return np.random.default_rng(int.from_bytes(digest[:8], "big"))
 
     def _chosen(self, history: History, pending: Options, options: Options, rng: np.random.Generator) -> Choice:
-        scaled = _scaled(history.options, pending, options)
+        earlier = [self._source.describe(each.choices) for each in self._earlier]
+        scaled = _scaled(history.options, pending, options, *earlier)
         first, second = len(history.qualities), len(history.qualities) + len(pending.keys)
+        end = second + len(options.keys)
         beliefs = [
-            self._belief(position, history, scaled[:first], options, pending, scaled[first:], rng)
+            self._belief(position, history, scaled[:first], options, pending, scaled[first:end], rng)
             for position in range(len(self._costs))
         ]
         values = np.array([belief.values for belief in beliefs]).T
@@ -206,7 +144,7 @@ class BudgetSampler(BaseSampler):
         )
         offset = second - first
         pool = Pool(
-            features=scaled[second:],
+            features=scaled[second:end],
             costs=values[offset:, objectives],
             within=self._within(values[offset:], spreads[offset:]),
         )
@@ -218,9 +156,25 @@ class BudgetSampler(BaseSampler):
             lowest=np.nanmin(seen, axis=0),
             maximum=self._maximum(objectives, seen),
             worst=self._worst,
+            earlier=self._scored_earlier(earlier, scaled[end:]),
             rng=rng,
         )
         return proposer.choose(pool)
+
+    def _scored_earlier(self, described: Sequence[Options], features: Floats) -> list[Earlier]:
+        ends = np.cumsum([len(each.keys) for each in described], dtype=int)
+        return [
+            Earlier(features=features[end - len(each.keys) : end], qualities=np.array(scores.qualities))
+            for each, scores, end in zip(described, self._earlier, ends, strict=True)
+        ]
+
+    def _promising(self) -> list[Choices]:
+        """The best networks of each earlier study, as many of one as of another."""
+        return [
+            scores.choices[index]
+            for scores in self._earlier
+            for index in np.argsort(-np.array(scores.qualities), kind="stable")[: NUM_PARENTS // len(self._earlier)]
+        ]
 
     def _maximum(self, objectives: Sequence[int], seen: Floats) -> Floats:
         budgets = [self._costs[position].maximum for position in objectives]
@@ -286,10 +240,19 @@ class BudgetSampler(BaseSampler):
         return set(self._source.keys(failed))
 
     def _parents(self, history: History) -> Sequence[Choices]:
-        """The best within the budgets: half of them by quality alone, the others each in its share of the costs."""
+        """The best within the budgets: half of them by quality alone, the others each in its share of the costs.
+
+        While these are few, the best of earlier studies as well.
+        """
+        own = self._own_parents(history)
+        return [*own, *self._promising()[: NUM_PARENTS - len(own)]]
+
+    def _own_parents(self, history: History) -> Sequence[Choices]:
         scored = np.flatnonzero(~np.isnan(history.qualities) & history.is_within)
         if not len(scored):
             scored = np.flatnonzero(~np.isnan(history.qualities))
+        if not len(scored) and self._earlier:
+            return ()
         if not len(scored):
             return [history.options.choices[index] for index in range(min(NUM_PARENTS, len(history.qualities)))]
         best = scored[np.argsort(-history.qualities[scored], kind="stable")]
@@ -303,6 +266,16 @@ class BudgetSampler(BaseSampler):
     @staticmethod
     def _fresh(options: Options, taken: Set[str | None]) -> Options:
         return options.at([at for at, key in enumerate(options.keys) if key not in taken])
+
+
+def _makeable(source: CandidateSource, scores: EarlierScores) -> EarlierScores:
+    """Those of its networks that `source` can make."""
+    known = [at for at, key in enumerate(source.keys(scores.choices)) if key is not None]
+    return EarlierScores(
+        study=scores.study,
+        choices=tuple(scores.choices[at] for at in known),
+        qualities=tuple(scores.qualities[at] for at in known),
+    )
 
 
 def _scaled(*groups: Options) -> Floats:

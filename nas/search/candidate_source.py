@@ -161,6 +161,20 @@ class ChildSuggest:
         return self.choices[name]  # type: ignore[return-value]
 
 
+def joined(one: Options, other: Options) -> Options:
+    """Both in one, each network once."""
+    if not other.keys:
+        return one
+    return _distinct(
+        Options(
+            choices=[*one.choices, *other.choices],
+            keys=[*one.keys, *other.keys],
+            candidates=[*one.candidates, *other.candidates],
+            features=np.vstack([one.features, other.features]),
+        )
+    )
+
+
 def _distinct(options: Options) -> Options:
     """Each network once, in the order in which it first came."""
     first: Mapping[str, int] = {key: at for at, key in reversed(list(enumerate(options.keys)))}

@@ -18,7 +18,7 @@ from search_spaces.space import Choices
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-    from nas.search.budget_sampler import Cost, Measured
+    from nas.search.cost import Cost, Measured
 
 Floats = NDArray[np.float64]
 

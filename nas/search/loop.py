@@ -28,6 +28,7 @@ from nas.search.sampler import (
     Samplers,
     decided_sampler,
 )
+from nas.search.warm_start import earlier_scores
 from nas.trial import Outcome, TrialRecord
 from profilers.measurement import LatencyEstimate
 from search_spaces.space import Choices, SearchSpace
@@ -35,7 +36,7 @@ from search_spaces.space import Choices, SearchSpace
 if TYPE_CHECKING:
     import optuna
 
-    from nas.search.budget_sampler import Forecaster
+    from nas.search.cost import Forecaster
 
 NUM_ENQUEUED = 3
 """References of a space that are tried first, in its order, so that any search is compared with them; the first one
@@ -89,6 +90,7 @@ class Search:
             budgets=self.bench.budgets,
             phase=self.bench.phases[0],
             forecasters=self._forecasters(),
+            settings={"earlier": earlier_scores(self.ledger)},
         )
 
     def _forecasters(self) -> dict[Bounded, Forecaster]:

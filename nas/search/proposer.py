@@ -7,6 +7,7 @@ what the surrogate holds possible (Thompson sampling), which looks where the mea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 
 from nas.search.expected_gain import CostFront, expected_gain, gain
 from nas.search.gaussian_process import GaussianProcesses
+from nas.search.transfer import Earlier, Transfer
+from nas.search.warp import Warp
 
 Floats = NDArray[np.floating[Any]]
 
@@ -32,9 +35,6 @@ NUM_DRAWN = 400
 
 MIN_WITHIN = 0.25
 """Candidates that meet the budgets with a smaller probability are not proposed while others are there."""
-
-HEADROOM = 0.25
-"""How far above the best quality seen the warp puts the best possible, in units of best minus median."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,26 +91,6 @@ class Choice:
     gain: float | None
 
 
-class Warp:
-    """Stretches qualities near the best, where differences count, and squeezes the poor ones.
-
-    Minus the logarithm of the distance to a little above the best seen: accuracies then spread about
-    evenly, and networks that learned nothing do not decide the fit.
-    """
-
-    def __init__(self, qualities: Floats) -> None:
-        self._range = max(float(qualities.max() - np.median(qualities)), 1e-9)
-        self._ceiling = float(qualities.max()) + HEADROOM * self._range
-
-    def apply(self, qualities: Floats) -> Floats:
-        """Warped qualities; unbounded above, while `undo` stays below the ceiling."""
-        return np.asarray(-np.log((self._ceiling - qualities) / self._range))
-
-    def undo(self, warped: Floats) -> Floats:
-        """The inverse of `apply`."""
-        return np.asarray(self._ceiling - self._range * np.exp(-warped))
-
-
 class Proposer:
     """What the results so far say about any pool of candidates.
 
@@ -121,6 +101,7 @@ class Proposer:
         num_tried: candidates tried so far, whatever became of them; the starting design goes by it.
         lowest: smallest costs that count; `maximum`: the costs from which hypervolume does not, usually the budgets.
         worst: the quality from which hypervolume counts; None: the worst seen.
+        earlier: what earlier studies of the space scored: evidence of quality, never results.
         rng: decides ties and draws; the same state gives the same answers.
     """
 
@@ -133,16 +114,16 @@ class Proposer:
         lowest: Floats,
         maximum: Floats,
         worst: float | None,
+        earlier: Sequence[Earlier] = (),
         rng: np.random.Generator,
     ) -> None:
         self._rng = rng
         self._num_tried = num_tried
         self._processes: GaussianProcesses | None = None
+        self._transfer = Transfer(earlier, rng)
         if len(known.qualities) < NUM_SPREAD:
             return
-        learned = _learned(known, rng)
-        self._warp = Warp(known.qualities[learned])
-        self._processes = GaussianProcesses(known.features[learned], self._warp.apply(known.qualities[learned]), rng)
+        self._warp, self._processes = self._learn(known, _learned(known, rng), rng)
         self._floor = float(known.qualities.min()) if worst is None else worst
         qualities, costs = known.qualities[known.is_within], known.costs[known.is_within]
         if len(pending[0]):
@@ -152,6 +133,25 @@ class Proposer:
         ideal = np.array([float(known.qualities.max())])
         empty = CostFront.of(ideal[:0], costs[:0], worst=self._floor, lowest=lowest, maximum=maximum)
         self._whole = float(gain(empty, ideal, lowest[None])[0])
+
+    def _learn(
+        self, known: Known, learned: NDArray[np.intp], rng: np.random.Generator
+    ) -> tuple[Warp, GaussianProcesses]:
+        """Fits the surrogate to these results and to what earlier studies have to say beside them."""
+        features, qualities, studies = known.features[learned], known.qualities[learned], None
+        room = MAX_OBSERVATIONS - len(learned)
+        if self._transfer.has_evidence and room > 0:
+            carried = self._transfer.carried(features, qualities)
+            studies = np.repeat(
+                np.arange(1 + len(carried)), [len(qualities), *(len(each.qualities) for each in carried)]
+            )
+            features = np.vstack([features, *(each.features for each in carried)])
+            qualities = np.concatenate([qualities, *(each.qualities for each in carried)])
+            others = rng.permutation(np.arange(len(learned), len(qualities)))[:room]
+            kept = np.concatenate([np.arange(len(learned)), np.sort(others)])
+            features, qualities, studies = features[kept], qualities[kept], studies[kept]
+        warp = Warp(qualities)
+        return warp, GaussianProcesses(features, warp.apply(qualities), rng, studies)
 
     @property
     def has_surrogate(self) -> bool:
@@ -169,7 +169,7 @@ class Proposer:
         """The candidate to try next, out of at least one."""
         candidates = np.flatnonzero(pool.within >= min(MIN_WITHIN, float(pool.within.max())))
         if self._processes is None:
-            return Choice(index=_spread(self._num_tried, pool, candidates, self._rng), gain=None)
+            return Choice(index=self._spread(pool, candidates), gain=None)
         likely = pool.at(candidates)
         expected = self.expected(likely)
         best = int(np.argmax(expected))
@@ -179,15 +179,20 @@ class Proposer:
             best = int(top[np.argmax(likely.within[top] * gain(self._front, drawn, likely.costs[top]))])
         return Choice(index=int(candidates[best]), gain=float(expected.max()) / max(self._whole, 1e-300))
 
+    def _spread(self, pool: Pool, candidates: NDArray[np.intp]) -> int:
+        """A likely candidate about the next of equal shares of the first cost, over and over again.
 
-def _spread(number: int, pool: Pool, candidates: NDArray[np.intp], rng: np.random.Generator) -> int:
-    """One of the likely candidates about the next of equal shares of the first cost; over and over again."""
-    number %= NUM_SPREAD
-    likely = candidates[pool.within[candidates] >= min(0.5, float(pool.within[candidates].max()))]
-    order = likely[np.argsort(pool.costs[likely, 0], kind="stable")]
-    middle = int((number + 0.5) / NUM_SPREAD * len(order))
-    width = max(1, len(order) // (2 * NUM_SPREAD))
-    return int(rng.choice(order[max(0, middle - width) : middle + width + 1]))
+        Earlier studies say which one, where there are any; else it is drawn.
+        """
+        number = self._num_tried % NUM_SPREAD
+        likely = candidates[pool.within[candidates] >= min(0.5, float(pool.within[candidates].max()))]
+        order = likely[np.argsort(pool.costs[likely, 0], kind="stable")]
+        middle = int((number + 0.5) / NUM_SPREAD * len(order))
+        width = max(1, len(order) // (2 * NUM_SPREAD))
+        share = order[max(0, middle - width) : middle + width + 1]
+        if self._transfer.has_evidence:
+            return int(share[np.argmax(self._transfer.promise(pool.features[share]))])
+        return int(self._rng.choice(share))
 
 
 def _learned(known: Known, rng: np.random.Generator) -> NDArray[np.intp]:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
     from optuna.trial import FrozenTrial
 
-    from nas.search.budget_sampler import BudgetSampler, Cost, Forecaster
+    from nas.search.budget_sampler import BudgetSampler
+    from nas.search.cost import Cost, Forecaster
 
 Bounded = tuple[Metric, str | None]
 """What a budget bounds: a metric, and for a latency the phase."""
@@ -98,7 +99,7 @@ def costs_of(budgets: Sequence[Budget], phase: str, forecasters: Mapping[Bounded
 
     Parameters and state are counted, not forecast.
     """
-    from nas.search.budget_sampler import Cost
+    from nas.search.cost import Cost
     from nas.search.counted_costs import counted_params, counted_state
 
     known: dict[Bounded, Forecaster] = {

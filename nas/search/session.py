@@ -42,7 +42,6 @@ from nas.search.screening_report import screening_report
 from nas.search.smoke_run import run_smoke
 from nas.search.study import (
     MANIFEST_NAME,
-    StudyError,
     command_line,
     open_folder,
     open_ledger,
@@ -50,6 +49,8 @@ from nas.search.study import (
     versions,
     write_manifest,
 )
+from nas.search.study_lock import StudyError
+from nas.search.warm_start import take_over
 from nas.search.winners import keep_winners
 from nas.search.workbench import LocalWorkbench
 from nas.search.zoo import measure_zoo, zoo_of, zoo_seconds
@@ -125,6 +126,7 @@ def run_study(
             if not (folder / MANIFEST_NAME).exists():  # that of a finished run stays until this one has finished
                 write_manifest(folder, config, task, bench.device, extra)
             _announce(config, folder, bench.device, ledger, watcher)
+            take_over(config, space, task, ledger, watcher)
             run_smoke(space, bench, ledger, watcher)
             bench.recipe = settle_path(config.training, space, bench, ledger, watcher)
             bench.ladder = Ladder.of(bench.recipe)

@@ -8,7 +8,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from nas.config import StudyConfig
-from nas.search.study import MANIFEST_NAME, StudyError
+from nas.search.study import MANIFEST_NAME
+from nas.search.study_lock import StudyError
 
 
 def stored_config(folder: Path) -> StudyConfig:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import json
-import os
-import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nas.config import StudyConfig, differences, identity, without_secrets
-from nas.errors import NasError
 from nas.front import Direction
 from nas.ledger import Ledger, shown_url
 from nas.report.atomic import write_atomic
+from nas.search.study_lock import LOCK_NAME, StudyError, locked
 
 if TYPE_CHECKING:
     import optuna
@@ -30,12 +27,7 @@ if TYPE_CHECKING:
 
 MANIFEST_NAME = "manifest.json"
 DATABASE_NAME = "study.db"
-LOCK_NAME = ".lock"
 STUDY_NAME = "nas"
-
-
-class StudyError(NasError):
-    """A results folder that cannot be used for this study."""
 
 
 @contextlib.contextmanager
@@ -63,7 +55,7 @@ def open_folder(config: StudyConfig, *, fresh: bool) -> Iterator[Path]:
     except ValueError as error:  # a NUL in the name
         raise StudyError(f"results folder {str(folder)!r}: {error}; choose another with --out") from error
     try:
-        with _locked(folder):
+        with _locked(folder), _database_locked(config):
             yield folder
     finally:
         if made:
@@ -140,32 +132,24 @@ def _refuse_foreign(folder: Path, config: StudyConfig) -> None:
         raise StudyError(f"{winners}: is a link; winners are replaced, so it must be a folder of its own")
 
 
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    path = folder / LOCK_NAME
+def _locked(folder: Path) -> contextlib.AbstractContextManager[None]:
+    return locked(folder / LOCK_NAME, f"results folder {folder}")
+
+
+def _database_locked(config: StudyConfig) -> contextlib.AbstractContextManager[None]:
+    """Holds an SQLite file that is not in the results folder, whose lock would not keep others from it."""
+    import sqlalchemy as sa
+
+    if config.output.storage is None or not config.storage_url.startswith("sqlite"):
+        return contextlib.nullcontext()
     try:
-        # A link could lead to any file, which the holder's name would overwrite.
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
-    except OSError as error:
-        raise StudyError(f"{path}: cannot be opened as a plain file ({error.strerror}); remove it") from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise StudyError(f"{path}: is not a plain file; remove it")
-    with os.fdopen(descriptor, "r+") as stream:
-        try:
-            fcntl.flock(stream.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = path.read_text(errors="replace").strip() or "another process"
-            raise StudyError(
-                f"results folder {folder}: in use by {holder}; wait for it, or choose another with --out"
-            ) from None
-        stream.truncate(0)
-        stream.write(f"process {os.getpid()}")
-        stream.flush()
-        try:
-            yield
-        finally:
-            stream.truncate(0)
+        name = sa.make_url(config.storage_url).database
+    except (sa.exc.ArgumentError, ValueError):
+        name = None  # the ledger says what is wrong with it
+    path = Path(name or "")
+    if not name or name.startswith((":", "file:")) or not path.parent.is_dir():
+        return contextlib.nullcontext()
+    return locked(path.with_name(f"{path.name}{LOCK_NAME}"), str(path))
 
 
 def open_ledger(config: StudyConfig) -> Ledger:

@@ -9,8 +9,9 @@ from optuna.trial import TrialState
 
 from nas.budget import parse_budget, resolve_budgets
 from nas.front import hypervolume
-from nas.search.budget_sampler import BudgetSampler, Cost, Measured
+from nas.search.budget_sampler import BudgetSampler
 from nas.search.candidate_source import SpaceSource
+from nas.search.cost import Cost, Measured
 from nas.search.sampler import OptunaSuggest, Samplers, costs_of
 from search_spaces.candidate import Candidate
 from search_spaces.layers import num_macs, num_params

@@ -4,7 +4,7 @@ import numpy as np
 
 from nas.search.cost_belief import Forecast, believe
 from nas.search.gaussian_process import GaussianProcesses
-from nas.search.proposer import Warp
+from nas.search.warp import Warp
 
 
 def data(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

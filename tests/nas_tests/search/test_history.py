@@ -11,8 +11,8 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 import nas.search.history
 from nas.front import non_dominated
-from nas.search.budget_sampler import Cost, Measured
 from nas.search.candidate_source import SpaceSource
+from nas.search.cost import Cost, Measured
 from nas.search.history import History, read_history
 from search_spaces.space import Choices, RandomSuggest
 from tests.nas_tests.search.small_studies import LARGE

@@ -11,7 +11,8 @@ import pytest
 
 from nas.config import StudyConfig, load_config
 from nas.ledger import LedgerError
-from nas.search.study import StudyError, command_line, open_folder, open_ledger, open_optuna_study, write_manifest
+from nas.search.study import command_line, open_folder, open_ledger, open_optuna_study, write_manifest
+from nas.search.study_lock import StudyError
 from nas.training.data.sources import load_task
 from profilers.testing import FAKE_DEVICE
 
