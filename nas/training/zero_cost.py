@@ -16,10 +16,9 @@ from torch import Tensor, nn
 
 from nas.training.evaluate import BuildModel, build_from_space
 from nas.training.kinds import kind_of
-from nas.training.steps import derived_seed
+from nas.training.steps import derived_seed, reproducible
 from nas.training.task import Task
 from nas.training.task_kind import Inputs, call
-from nas.training.trainer import reproducible
 from search_spaces.blocks.language_parts import Embedding
 from search_spaces.candidate import Candidate
 

@@ -115,7 +115,7 @@ def test_a_stopped_network_has_a_cost_for_the_sampler_without_a_budget_of_its_la
     assert of_outcome(done, Outcome.STOPPED_EARLY)
     costs = costs_of(done.budgets, "infer", {})
     for trial in done.study.get_trials(deepcopy=False):
-        assert costs[0].measured(trial) is not None
+        assert costs[0].known(trial) is not None
 
 
 @pytest.mark.parametrize("sampler", ["budget", "tpe", "nsga2"])
