@@ -16,8 +16,8 @@ _MARKER_POINTS, _LETTER_POINTS, _LINE_POINTS = 5.0, 6.6, 11.0
 """Half a marker, the width of a letter and the height of a line at 10 points, in typographic points."""
 
 _DIRECTIONS = ((-7, 8), (7, -9), (7, 9), (-7, -9), (-9, 0), (9, 0))
-_OFFSETS = tuple((dx * reach, dy * reach) for reach in (1, 2, 3, 4, 6) for dx, dy in _DIRECTIONS)
-"""Places for a name around its point, in typographic points, in the order in which they are tried."""
+_OFFSETS = tuple((reach, dx * reach, dy * reach) for reach in (1, 2, 3, 4, 6) for dx, dy in _DIRECTIONS)
+"""How far out, and places for a name around its point in typographic points, in the order in which they are tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ def choose_offset(
     Args:
         point, area: in pixels.
         taken: what must stay readable, markers and names, in pixels.
-        lines: what a name may cross where it must: thin lines do not hide it.
+        lines: what a name may cross: thin lines do not hide it, and a step further out is as bad as one more of them.
         text: what is written; its width is estimated.
         scale: pixels a typographic point.
 
@@ -56,12 +56,12 @@ def choose_offset(
     width, height = (_LETTER_POINTS * len(text) + 2) * scale, _LINE_POINTS * scale
     x, y = point
     places = []
-    for rank, (dx, dy) in enumerate(_OFFSETS):
+    for rank, (reach, dx, dy) in enumerate(_OFFSETS):
         left = x + dx * scale - (width if dx < 0 else 0)
         box = (left, y + dy * scale - height / 2, left + width, y + dy * scale + height / 2)
         is_outside = box[0] < area[0] or box[1] < area[1] or box[2] > area[2] or box[3] > area[3]
         covered, crossed = (sum(overlap(box, other) for other in others) for others in (taken, lines))
-        places.append((is_outside, covered, crossed, rank, box, (dx, dy)))
+        places.append((is_outside, covered, crossed + reach, rank, box, (dx, dy)))
     *_, box, offset = min(places)
     return box, offset
 
@@ -105,9 +105,11 @@ def draw_labels(
         at = axes.transData.transform((label.x, label.y))
         box, (dx, dy) = choose_offset((float(at[0]), float(at[1])), label.text, taken, area, scale, lines)
         taken.append(box)
+        is_near = (dx, dy) in _DIRECTIONS
         axes.annotate(
             label.text, (label.x, label.y), xytext=(dx, dy), textcoords="offset points", size=10,
             ha="right" if dx < 0 else "left", va="center", color=colour, zorder=6,
             weight="bold" if label.is_bold else "normal",
             parse_math=False, path_effects=[withStroke(linewidth=2.5, foreground="white")],
+            arrowprops=None if is_near else {"arrowstyle": "-", "color": colour, "linewidth": 0.7, "shrinkB": 4},
         )  # fmt: skip
