@@ -67,7 +67,7 @@ def test_a_flipped_advantage_stops_a_study_before_its_first_trial(
         return reinforced_step(*arguments, advantages=lambda rewards: -group_advantages(rewards))  # type: ignore[arg-type]
 
     monkeypatch.setattr("nas.training.rehearsal.reinforced_step", flipped)
-    with pytest.raises(SmokeFailedError, match="stage reinforce: .* flipped sign of the advantage"):
+    with pytest.raises(SmokeFailedError, match=r"stage reinforce: .* flipped sign of the advantage"):
         run(tmp_path)
 
 
