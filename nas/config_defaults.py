@@ -59,9 +59,11 @@ still answered colours by chance after 24,000 examples; drawn evenly, after 12,0
 DEFAULTS_OF_TASK: dict[str, Mapping[str, Default]] = {
     "sequence-toy": {
         "task.context": 8,
-        "training.epochs": 2,
-        "training.batch_size": 32,
-        "training.learning_rate": 2e-3,
+        "training.epochs": 4,
+        "task.max_train_examples": 512,
+        "task.max_val_examples": 256,
+        "training.batch_size": 16,
+        "training.learning_rate": 3e-3,
         "training.label_smoothing": 0.0,
         "compile.tuning_trials": 4,
     },

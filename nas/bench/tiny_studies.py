@@ -31,7 +31,7 @@ from search_spaces.registry import SPACES
 from search_spaces.space import Choices, Phase, Suggest, replay
 
 SPACE = "tiny_convolutions"
-WIDTHS = (8, 12, 16, 24, 32)
+WIDTHS = (2, 4, 8, 16, 32)
 KINDS = {
     "none": None,
     "convnext": BlockSpec.of("convnext"),

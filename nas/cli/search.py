@@ -44,6 +44,11 @@ def search(
         int | None,
         typer.Option(help="Successive halving of trainings: the best 1/N of each rung train N times longer."),
     ] = None,
+    recipe: Annotated[str | None, typer.Option(help="grpo: learn by reinforcement, data sequence-toy.")] = None,
+    fast_path: Annotated[
+        str | None,
+        typer.Option(help="channels_last, bfloat16 or compiled: train so, if a gate finds it equal to the slow way."),
+    ] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of one inference.")] = None,
     tuning_trials: Annotated[int | None, typer.Option(help="Schedules tried for each new kernel.")] = None,
     screen: Annotated[
@@ -102,6 +107,8 @@ def search(
         "task.path": data_path,
         "training.epochs": epochs,
         "training.ladder": ladder,
+        "training.recipe": recipe,
+        "training.fast_path": fast_path,
         "device.id": device,
         "device.threads": threads,
         "compile.tuning_trials": tuning_trials,

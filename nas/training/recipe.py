@@ -73,8 +73,8 @@ class Recipe(BaseModel):
     group: int | None = Field(
         default=None,
         ge=2,
-        description="Answers that are sampled to each prompt; recipe grpo alone, which takes 16.",
-        examples=[16],
+        description="Answers that are sampled to each prompt; recipe grpo alone, which takes 8.",
+        examples=[8],
     )
     num_threads: int = Field(default=2, ge=1, description="Processor threads that training uses.")
     timeout_s: float = Field(default=1800, gt=0, description="Wall clock after which a training counts as failed.")

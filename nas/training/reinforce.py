@@ -20,7 +20,7 @@ from nas.training.recipe import Recipe
 from nas.training.rollout import draw_tokens
 from nas.training.task_kind import TaskKind
 
-DEFAULT_GROUP = 16
+DEFAULT_GROUP = 8
 """Answers a prompt where the recipe says nothing."""
 
 

@@ -1,6 +1,6 @@
-"""A toy task whose answers can be checked: digits, an equals sign, then the first of the digits and an end.
+"""A toy task whose answers can be checked: digits, an equals sign, then the last of the digits and an end.
 
-The answer stands at the far end of the prompt, so a network has to carry it along: mixers differ in how far they see.
+Few updates teach it, so that a whole search by reinforcement takes minutes on a CPU.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ def encode_prompts(digits: NDArray[Any]) -> Split:
 
     >>> split = encode_prompts(np.array([[7, 1, 4]]))
     >>> split.inputs.tolist(), split.labels.tolist()
-    ([[7, 1, 4, 10, 7]], [[-100, -100, -100, 7, 11]])
+    ([[7, 1, 4, 10, 4]], [[-100, -100, -100, 4, 11]])
     """
     count, length = digits.shape
-    answers = digits[:, :1]
+    answers = digits[:, -1:]
     equals = np.full((count, 1), EQUALS)
     labels = np.full((count, length + 2), IGNORED)
     labels[:, length], labels[:, length + 1] = answers[:, 0], END

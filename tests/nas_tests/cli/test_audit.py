@@ -90,3 +90,31 @@ def test_smoke_and_controls_are_in_the_gates_and_done_once(machine: FakeMachine,
     with Ledger(f"sqlite:///{folder}/study.db") as ledger:
         assert len(ledger.events("smoke")) == 1
         assert len(ledger.events("controls")) == 1
+
+
+def test_a_ladder_is_in_the_json_the_table_and_the_story_and_resumes(machine: FakeMachine, tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    search = ("search", "--out", folder, *BUDGET, "--trials", "12", "--ladder", "2", "--json")
+    found = json.loads(machine.nas(*search).out)
+    assert [rung["epochs"] for rung in found["rungs"]] == [1, 2, 4, 8]
+    assert found["outcomes"]["stopped_early"] > 0
+    assert found["rungs"][-1]["reached"] == found["outcomes"]["scored"]
+    rows = (folder / "trials.csv").read_text().splitlines()
+    stopped = next(row for row in rows if "stopped_early" in row)
+    assert " stopped" in stopped
+    told = machine.nas("explain", folder, stopped.split(",")[0])
+    assert "rung of 1 epochs: val" in told.out and "stopped by the ladder after" in told.out
+    again = json.loads(machine.nas(*search).out)
+    assert again["rungs"] == found["rungs"]
+    assert machine.benches[-1].num_calls("pause") == 0
+    assert "ladder" in machine.nas("search", "--out", folder, *BUDGET).complaint, "another ladder is another study"
+
+
+def test_a_fast_path_is_in_the_gates_and_compared_once(machine: FakeMachine, tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    search = ("search", "--out", folder, *BUDGET, "--fast-path", "bfloat16", "--json")
+    gates = json.loads(machine.nas(*search).out)["gates"]
+    assert gates["fast_path"]["passed"] and gates["fast_path"]["trained"] == "bfloat16"
+    machine.nas(*search)
+    assert [bench.num_calls("compare path") for bench in machine.benches] == [1, 0]
+    assert json.loads((folder / "manifest.json").read_text())["fast_path"]["name"] == "bfloat16"

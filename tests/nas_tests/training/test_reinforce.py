@@ -42,12 +42,12 @@ def smallest() -> Candidate:
 # The task
 
 
-def test_prompts_are_in_one_split_each_and_ask_for_their_first_digit() -> None:
+def test_prompts_are_in_one_split_each_and_ask_for_their_last_digit() -> None:
     assert audit_splits(TASK) == ()
     for split in (TASK.train, TASK.val, TASK.test):
         asked = split.labels != IGNORED
         assert (asked.sum(axis=1) == 2).all()
-        assert (split.labels[asked].reshape(-1, 2)[:, 0] == split.inputs[:, 0]).all()
+        assert (split.labels[asked].reshape(-1, 2)[:, 0] == split.inputs[:, -3]).all()
         assert (split.labels[asked].reshape(-1, 2)[:, 1] == END).all()
         assert (split.inputs[:, -2] == EQUALS).all()
     assert 0.08 < baseline_of(TASK).value < 0.2
