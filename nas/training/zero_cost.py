@@ -83,12 +83,15 @@ def synflow(model: nn.Module, inputs: tuple[Tensor, ...]) -> float | str:
     Tanaka et al. 2020, equation 2. Batch norms pass through, as in Abdelfattah et al. 2021. RMS norms stay: without
     them the products of gated units grow beyond any number. Tokens have no ones: their vectors are set to ones.
     """
-    model = model.double().eval()
+    # Without norms the numbers outgrow float32; networks of tokens keep theirs, and some make float32 constants.
+    has_norms = any(isinstance(each, Embedding) for each in model.modules())
+    dtype = torch.float32 if has_norms else torch.float64
+    model = model.to(dtype).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.abs_()
     with _hooks(model, _passed_through, nn.BatchNorm2d), _hooks(model, _ones, Embedding):
-        _send_back(call(model, _as_arguments(tuple(_one_example(each) for each in inputs))))
+        _send_back(call(model, _as_arguments(tuple(_one_example(each, dtype) for each in inputs))))
     carried = [float((each.detach() * each.grad).abs().sum()) for each in model.parameters() if each.grad is not None]
     total = sum(carried)
     return math.log(total) if total > 0 else "no weight carries anything"
@@ -154,8 +157,8 @@ def _send_back(outputs: Tensor) -> None:
     outputs.sum().backward()  # type: ignore[no-untyped-call]
 
 
-def _one_example(inputs: Tensor) -> Tensor:
-    return torch.ones_like(inputs[:1], dtype=torch.float64) if inputs.is_floating_point() else inputs[:1]
+def _one_example(inputs: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.ones_like(inputs[:1], dtype=dtype) if inputs.is_floating_point() else inputs[:1]
 
 
 def _passed_through(module: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:

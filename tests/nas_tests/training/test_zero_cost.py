@@ -96,8 +96,10 @@ def test_every_score_of_a_vision_network_is_a_number_and_the_same_again(vision: 
 def test_a_language_network_has_the_scores_that_need_no_relu(tmp_path_factory: pytest.TempPathFactory) -> None:
     text = tmp_path_factory.mktemp("text") / "some.txt"
     text.write_text("\n".join(f"line {number} of a text that says {number * 7919 % 1000}" for number in range(4000)))
-    task, candidate = of_space("hybrid_language", {"task.name": "text", "task.path": str(text), "task.context": 64})
-    scores = {each.name: each for each in zero_cost_scores(candidate, task, seed=0)}
-    assert scores["naswot"].value is None and scores["naswot"].reason == "no ReLU in the network"
-    for name in ("synflow", "jacobian_covariance"):
-        assert scores[name].value is not None, scores[name].reason
+    task, _ = of_space("hybrid_language", {"task.name": "text", "task.path": str(text), "task.context": 64})
+    space = make_space("hybrid_language", task.input, task.head)
+    for choices in space.references().values():
+        scores = {each.name: each for each in zero_cost_scores(replay(space, choices), task, seed=0)}
+        assert scores["naswot"].value is None and scores["naswot"].reason == "no ReLU in the network"
+        for name in ("synflow", "jacobian_covariance"):
+            assert scores[name].value is not None, scores[name].reason
