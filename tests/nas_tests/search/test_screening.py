@@ -12,8 +12,8 @@ from nas.budget import parse_budget, resolve_budgets
 from nas.gates.budget import predicted_violations
 from nas.ledger import Ledger
 from nas.search import screening
-from nas.search.cost import Cost
 from nas.search.candidate_source import SpaceSource
+from nas.search.cost import Cost
 from nas.search.finalists import front_members, front_of, least_violating, settle_front
 from nas.search.history import read_history
 from nas.search.loop import known_result, run_search
