@@ -125,22 +125,6 @@ def expected_gain(
     return total
 
 
-def expected_improvement(
-    means: Floats, deviations: Floats, to_quality: Callable[[Floats], Floats], best: float
-) -> Floats:
-    """How far above `best` each candidate is expected to be, what it costs left aside (Jones et al. 1998).
-
-    Args:
-        means, deviations, to_quality: as for `expected_gain`.
-        best: quality of the best known network.
-
-    >>> expected_improvement(np.array([1.0, 0.0]), np.array([1e-9, 1e-9]), lambda warped: warped, 0.5).round(3).tolist()
-    [0.5, 0.0]
-    """
-    qualities = to_quality(means[:, None] + deviations[:, None] * NODES)
-    return np.asarray(np.clip(qualities - best, 0.0, None) @ WEIGHTS)
-
-
 def _halton(num_points: int, num_dimensions: int) -> Floats:
     """Low-discrepancy points in the unit cube (Halton 1960): the same ones every time.
 

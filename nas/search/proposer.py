@@ -2,9 +2,7 @@
 
 First a few candidates spread over the believed cost, so that the whole front is seen at once; then
 the one with the largest expected gain in hypervolume, in turn with the best one of a function drawn from
-what the surrogate holds possible (Thompson sampling), which looks where the mean alone would not, and now and then the
-one that should improve most on the best network within the budgets. Most people take that one home, and hypervolume
-hardly asks for it: it is as wide as what is left between its cost and the budget.
+what the surrogate holds possible (Thompson sampling), which looks where the mean alone would not.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nas.search.expected_gain import CostFront, expected_gain, expected_improvement, gain
+from nas.search.expected_gain import CostFront, expected_gain, gain
 from nas.search.gaussian_process import GaussianProcesses
 from nas.search.transfer import Earlier, Transfer
 from nas.search.warp import Warp
@@ -26,11 +24,8 @@ Floats = NDArray[np.floating[Any]]
 NUM_SPREAD = 8
 """Results before the surrogate is asked."""
 
-SHARE_DRAWN = 0.4
+SHARE_DRAWN = 0.5
 """Of the proposals that follow a drawn function instead of the mean."""
-
-SHARE_BEST = 0.2
-"""Of the proposals that look for the best network within the budgets, whatever it costs."""
 
 MAX_OBSERVATIONS = 400
 """Results that the surrogate learns from, half of them the best: its cost grows with their cube."""
@@ -134,7 +129,6 @@ class Proposer:
         if len(pending[0]):
             means, _ = self._processes.predict(pending[0])
             qualities, costs = np.append(qualities, self._warp.undo(means)), np.vstack([costs, pending[1]])
-        self._best = max(self._floor, float(qualities.max(initial=-np.inf)))
         self._front = CostFront.of(qualities, costs, worst=self._floor, lowest=lowest, maximum=maximum)
         ideal = np.array([float(known.qualities.max())])
         empty = CostFront.of(ideal[:0], costs[:0], worst=self._floor, lowest=lowest, maximum=maximum)
@@ -179,15 +173,10 @@ class Proposer:
         likely = pool.at(candidates)
         expected = self.expected(likely)
         best = int(np.argmax(expected))
-        turn = self._rng.random()
-        if turn < SHARE_DRAWN:
+        if self._rng.random() < SHARE_DRAWN:
             top = np.argsort(-expected, kind="stable")[:NUM_DRAWN]
             drawn = self._warp.undo(self._processes.draw(likely.features[top], self._rng))
             best = int(top[np.argmax(likely.within[top] * gain(self._front, drawn, likely.costs[top]))])
-        elif turn < SHARE_DRAWN + SHARE_BEST:
-            means, deviations = self._processes.predict(likely.features)
-            improvement = expected_improvement(means, deviations, self._warp.undo, self._best)
-            best = int(np.argmax(likely.within * improvement))
         return Choice(index=int(candidates[best]), gain=float(expected.max()) / max(self._whole, 1e-300))
 
     def _spread(self, pool: Pool, candidates: NDArray[np.intp]) -> int:

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.floating[Any]]
 
-HEADROOM = 1.0
-"""How far above the best quality seen the warp puts the best possible, in units of best minus median. A search that
-goes well has most results near the best: at 0.25 it could not believe in networks a point better than what it had."""
+HEADROOM = 0.25
+"""How far above the best quality seen the warp puts the best possible, in units of best minus median."""
 
 
 class Warp:

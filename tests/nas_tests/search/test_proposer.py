@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 from nas.search.proposer import Known, Pool, Proposer
@@ -26,26 +25,6 @@ def proposer(known: Floats, costs: Floats, earlier: tuple[Earlier, ...] = (), se
         earlier=earlier,
         rng=np.random.default_rng(seed),
     )
-
-
-def two_ways(known: Floats) -> Pool:
-    """A cheap network better than other cheap ones, and one better than all, whose cost is nearly the budget."""
-    width = known.shape[1]
-    cheap, best = np.zeros(width), np.zeros(width)
-    cheap[0], best[0] = 0.5, 1.4
-    return Pool(features=np.vstack([cheap, best]), costs=np.array([[0.1], [0.98]]), within=np.ones(2))
-
-
-@pytest.mark.parametrize(("share", "chosen"), [(0.0, 0), (1.0, 1)])
-def test_a_share_of_the_proposals_looks_for_the_best_network_whatever_it_costs(
-    share: float, chosen: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("nas.search.proposer.SHARE_DRAWN", 0.0)
-    monkeypatch.setattr("nas.search.proposer.SHARE_BEST", share)
-    known = np.random.default_rng(0).normal(size=(40, 2))
-    known[:, 0] = np.linspace(-2, 1.2, 40)
-    costs = np.where(known[:, 0] < 0.2, 0.2, 0.6)
-    assert proposer(known, costs).choose(two_ways(known)).index == chosen
 
 
 def test_the_starting_design_asks_earlier_studies_where_there_are_any() -> None:
