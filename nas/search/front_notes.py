@@ -43,6 +43,34 @@ def without_bad_slices(
     return tuple(kept), tuple(dropped)
 
 
+def without_unlearned(
+    records: tuple[TrialRecord, ...], constant: float, direction: Direction
+) -> tuple[tuple[TrialRecord, ...], tuple[DroppedWinner, ...]]:
+    """The records that may be on a front as far as learning goes, and the scored ones that may not.
+
+    A network that is not surely better than an answer that is always the same is of no use, however fast it is. Where
+    all are like that they stay: then something is wrong with the study, and the gate `learning` says so.
+
+    Args:
+        records: of the study.
+        constant: score of the best answer that does not look at the inputs.
+        direction: of the metric.
+    """
+    sign = 1.0 if direction == "maximize" else -1.0
+    kept, dropped = [], []
+    for record in records:
+        score = record.score
+        surely = None if score is None else (score.lower if direction == "maximize" else score.upper)
+        if score is None or surely is None or sign * surely > sign * constant:
+            kept.append(record)
+        elif record.duplicate_of is None:
+            reason = f"val score {score.value:.3f}: an answer that is always the same scores {constant:.3f}"
+            dropped.append(DroppedWinner(candidate_id=record.candidate.candidate_id, trial=record.trial, reason=reason))
+    if not any(record.score is not None for record in kept):
+        return records, ()
+    return tuple(kept), tuple(dropped)
+
+
 def train_other_seeds(
     finalists: tuple[Finalist, ...], num_seeds: int, recipe: Recipe, seed: int, bench: SeedsBench, ledger: Ledger,
     watcher: Watcher,

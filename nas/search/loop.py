@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -309,10 +310,21 @@ def _measure_reference(space: SearchSpace, bench: Workbench) -> Mapping[str, Any
             " give a budget with --budget, or mend the cause (nothing can be measured without it)"
         )
     estimate = dict(measured.cost.latencies)[bench.phases[0]]
-    maximum_ms = float(f"{max(estimate.latency_ms * (1 + DEFAULT_BUDGET_HEADROOM), estimate.upper_ms):.3g}")
+    maximum_ms = rounded_up(max(estimate.latency_ms * (1 + DEFAULT_BUDGET_HEADROOM), estimate.upper_ms))
     return {"candidate": json.loads(proposal.candidate.canonical_json()), "latency_ms": estimate.latency_ms,
-            "maximum_ms": max(maximum_ms, estimate.upper_ms),
+            "maximum_ms": maximum_ms,
             "seconds": [list(pair) for pair in measured.seconds]}  # fmt: skip
+
+
+def rounded_up(amount: float, digits: int = 3) -> float:
+    """The next number above with so many digits, so that a budget reads well and what set it stays within it.
+
+    >>> rounded_up(1.1313340005546233), rounded_up(0.25), rounded_up(99.91)
+    (1.14, 0.25, 100.0)
+    """
+    unit = 10.0 ** (math.floor(math.log10(amount)) - digits + 1)
+    nearest = float(f"{amount:.{digits}g}")
+    return nearest if nearest >= amount else float(f"{amount + unit / 2:.{digits}g}")
 
 
 def _latency(record: TrialRecord, phase: str) -> LatencyEstimate:

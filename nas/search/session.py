@@ -26,7 +26,7 @@ from nas.search.finalists import (
     settle_front,
     test_scores,
 )
-from nas.search.front_notes import annotate, reference_score, train_other_seeds, without_bad_slices
+from nas.search.front_notes import annotate, reference_score, train_other_seeds, without_bad_slices, without_unlearned
 from nas.search.gate_results import collect_gates, failed_trials
 from nas.search.gate_seconds import gate_seconds, timed_gate
 from nas.search.importance import explained
@@ -55,7 +55,7 @@ from nas.search.winners import keep_winners
 from nas.search.workbench import LocalWorkbench
 from nas.search.zoo import measure_zoo, zoo_of, zoo_seconds
 from nas.training.audit import audit_splits
-from nas.training.baselines import baseline_of, baselines_beside
+from nas.training.baselines import baseline_of, baselines_beside, constant_score
 from nas.training.data.sources import load_task, require_kind
 from profilers.device import DeviceSpec
 from search_spaces.registry import make_space, task_kind_of
@@ -152,6 +152,8 @@ def run_study(
             with tempfile.TemporaryDirectory(prefix=SCRATCH_PREFIX, dir=folder) as scratch:
                 Path(scratch).chmod(0o755)
                 eligible, ruled_out = without_bad_slices(ledger.records(), config.search.min_slice, task.direction)
+                eligible, unlearned = without_unlearned(eligible, constant_score(task), task.direction)
+                ruled_out = (*ruled_out, *unlearned)
                 settled = settle_front(eligible, task.direction, bench, ledger, Path(scratch), watcher)
                 settled = replace(
                     settled,
