@@ -89,6 +89,6 @@ def test_a_domain_that_needs_too_many_bits_keeps_a_network_from_the_front(tmp_pa
 
 
 def test_images_for_a_language_space_are_refused_before_anything_is_read(tmp_path: Path) -> None:
-    with pytest.raises(TaskError, match=r"'digits' is image classification, .* fit: python-source, text"):
+    with pytest.raises(TaskError, match=r"'digits' is image classification, .* fit: python-source, sequence-toy, text"):
         run(tmp_path, **{"task.name": "digits", "task.domains": None})
     assert not (tmp_path / "study").exists()

@@ -10,7 +10,7 @@ from nas.training.task import TaskError, TaskSettings
 def test_an_unknown_data_set_lists_the_known_ones() -> None:
     with pytest.raises(
         TaskError,
-        match="'mnist'; allowed: digits, easy-vqa, fashion-mnist, image-folder, npz, python-source, text",
+        match="'mnist'; allowed: digits, easy-vqa, fashion-mnist, image-folder, npz, python-source, sequence-toy, text, vqa-folder",
     ):
         load_task(TaskSettings(name="mnist"))
 
@@ -38,6 +38,6 @@ def test_data_of_another_kind_than_the_space_needs_is_refused_with_those_that_fi
         require_kind(TaskSettings(name="digits"), "language_modelling", "hybrid_language")
     assert str(caught.value) == (
         "task 'digits' is image classification, but space 'hybrid_language' needs language modelling;"
-        " data sources that fit: python-source, text"
+        " data sources that fit: python-source, sequence-toy, text"
     )
     require_kind(TaskSettings(name="text"), "language_modelling", "hybrid_language")
