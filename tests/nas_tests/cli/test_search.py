@@ -104,7 +104,7 @@ def test_json_is_one_object_on_stdout_and_nothing_else(machine: FakeMachine, tmp
     assert said.code == 0, said
     found = json.loads(said.out)
     assert said.out.count("\n") == 1
-    keys = {"study", "out", "space", "device", "budgets", "outcomes", "front", "gates", "seconds", "baselines"}
+    keys = {"study", "out", "space", "device", "budgets", "outcomes", "front", "gates", "seconds", "baselines", "rungs"}
     assert set(found) == keys
     assert set(found["outcomes"]) == {outcome.value for outcome in Outcome}
     assert sum(found["outcomes"].values()) == 12
@@ -133,7 +133,7 @@ def test_the_manifest_of_a_finished_study_is_complete(machine: FakeMachine, tmp_
     assert set(manifest) == {
         "identity", "config", "device", "task", "versions", "git", "command", "data_findings", "started_at",
         "budgets", "budget_note", "ended_at", "ended_because", "published", "blocked_because", "test_opened_at",
-        "failures_accepted", "seeds", "front", "screening",
+        "failures_accepted", "seeds", "front", "screening", "fast_path",
     }  # fmt: skip
     assert manifest["published"] is True
     assert manifest["ended_because"] == "all 3 trials are done"
