@@ -1,4 +1,4 @@
-"""Puts a study's fast path through its gate: once, before the first trial; refused, the study trains the slow way."""
+"""Puts a study's fast path through its gate: once, before the first trial; refused, the study trains the usual way."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def settle_path(recipe: Recipe, space: SearchSpace, bench: PathBench, ledger: Le
             result = _compared(name, space, bench)
             detail = {"name": name, "passed": result.passed, "reason": result.reason, "figures": dict(result.figures)}
             ledger.add_event(EVENT, detail)
-        watcher.note(f"fast path: {result.reason}" + ("" if result.passed else "; the study trains the slow way"))
+        watcher.note(f"fast path: {result.reason}" + ("" if result.passed else "; the study trains the usual way"))
     return recipe if ledger.events(EVENT)[0].detail["passed"] else recipe.model_copy(update={"fast_path": None})
 
 
@@ -65,7 +65,7 @@ def path_result(ledger: Ledger) -> GateResult | None:
     if not events:
         return None
     detail = events[0].detail
-    used = detail["name"] if detail["passed"] else "slow"
-    reason = detail["reason"] if detail["passed"] else f"{detail['reason']}; the study trained the slow way"
+    used = detail["name"] if detail["passed"] else "the usual way"
+    reason = detail["reason"] if detail["passed"] else f"{detail['reason']}; the study trained the usual way"
     figures = (("asked_for", detail["name"]), ("trained", used), *detail["figures"].items())
     return GateResult(passed=True, reason=reason, figures=figures)

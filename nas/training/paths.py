@@ -1,4 +1,4 @@
-"""Ways to run the steps of a training: the slow one, and faster ones that must first be shown to be equal."""
+"""Ways to run the steps of a training: the slow one, the usual one, and others that must be shown to be equal."""
 
 from __future__ import annotations
 
@@ -25,20 +25,29 @@ class TrainingPath:
     context: Callable[[], AbstractContextManager[Any]] = nullcontext
 
 
+def _channels_last(model: nn.Module) -> nn.Module:
+    """Weights of convolutions with their channels innermost; tensors without four axes stay as they are."""
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+
+
 SLOW = TrainingPath()
-"""Contiguous tensors, float32, one operation after the other."""
+"""Contiguous tensors, float32, one operation after the other: what every other path is compared with."""
+
+USUAL = TrainingPath(prepare=_channels_last)
+"""How a study trains that asks for nothing else. It takes a third (attention) to two thirds (convolutions alone) less
+processor time than `SLOW` on CPUs, and only reorders memory; a test puts it through the gate on every change, so that
+studies need not spend six trainings on asking again."""
 
 FAST_PATHS: dict[str, TrainingPath] = {
-    # Tensors without four axes stay as they are.
-    "channels_last": TrainingPath(
-        prepare=lambda model: model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    "channels_last": USUAL,
+    "bfloat16": TrainingPath(prepare=_channels_last, context=lambda: torch.autocast("cpu", dtype=torch.bfloat16)),
+    "compiled": TrainingPath(
+        prepare=lambda model: torch.compile(_channels_last(model))  # type: ignore[arg-type,return-value]
     ),
-    "bfloat16": TrainingPath(context=lambda: torch.autocast("cpu", dtype=torch.bfloat16)),
-    "compiled": TrainingPath(prepare=lambda model: torch.compile(model)),  # type: ignore[arg-type,return-value]
 }
 """By name, as `Recipe.fast_path` has it."""
 
 
 def path_of(name: str | None) -> TrainingPath:
-    """The path of that name; None is the slow one."""
-    return SLOW if name is None else FAST_PATHS[name]
+    """The path of that name; None is the usual one."""
+    return USUAL if name is None else FAST_PATHS[name]

@@ -80,18 +80,18 @@ def test_a_path_that_passes_is_trained_by_and_asked_about_once(tmp_path: Path) -
         (TrainFailure(kind="crashed", reason="no such instruction"), "crashed: no such instruction"),
     ],
 )
-def test_a_refused_path_trains_the_slow_way_says_so_in_one_line_and_blocks_nothing(
+def test_a_refused_path_trains_the_usual_way_says_so_in_one_line_and_blocks_nothing(
     tmp_path: Path, answer: GateResult | TrainFailure, words: str
 ) -> None:
     recipe, notes, _ = settle(tmp_path, answer)
     assert recipe == Recipe()
     (line,) = notes.lines
-    assert words in line and line.endswith("refused; the study trains the slow way") and "\n" not in line
+    assert words in line and line.endswith("refused; the study trains the usual way") and "\n" not in line
     assert settle(tmp_path, None)[0] == Recipe(), "a study that was refused stays slow"
     with ledger_of(tmp_path) as ledger:
         result = path_result(ledger)
-    assert result is not None and result.passed and dict(result.figures)["trained"] == "slow"
-    assert result.reason.endswith("the study trained the slow way")
+    assert result is not None and result.passed and dict(result.figures)["trained"] == "the usual way"
+    assert result.reason.endswith("the study trained the usual way")
 
 
 def test_without_a_fast_path_nothing_is_asked_and_a_study_of_before_goes_on_as_it_trained(tmp_path: Path) -> None:
