@@ -10,7 +10,7 @@ from nas.training.task import TaskError, TaskSettings
 def test_an_unknown_data_set_lists_the_known_ones() -> None:
     with pytest.raises(
         TaskError,
-        match="'mnist'; allowed: digits, easy-vqa, fashion-mnist, image-folder, npz, python-source, sequence-toy, text,",
+        match="'mnist'; allowed: digits, easy-vqa, fashion-mnist, image-folder, npz, python-source, sequence-toy, text",
     ):
         load_task(TaskSettings(name="mnist"))
 
