@@ -104,7 +104,7 @@ def _seconds(stage: str) -> Callable[[StudySummary, TrialRecord], Cell]:
 
 
 def _verdict(summary: StudySummary, record: TrialRecord) -> Cell:
-    if record.cost is None or record.outcome is Outcome.PREDICTED_OVER_BUDGET:
+    if record.cost is None or not record.cost.is_measured:
         return None
     budgets = summary.budgets
     if record.outcome is Outcome.OVER_BUDGET:

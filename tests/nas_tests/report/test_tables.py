@@ -17,7 +17,7 @@ from tests.nas_tests.report.studies import (
     make_phased_summary,
     make_summary,
 )
-from tests.nas_tests.trials import make_record
+from tests.nas_tests.trials import make_cost, make_record
 
 README = Path(__file__).parents[3] / "results" / "README.md"
 UNITS = {
@@ -167,3 +167,12 @@ def test_a_trial_that_a_rung_stopped_has_its_rungs_and_no_score() -> None:
     assert (row["rungs"], row["rung_times_s"]) == ("2: 0.5 promoted; 4: 0.5 stopped", "1.00; 2.00")
     assert row["val_score"] is None and not row["is_on_front"]
     assert row["budget_verdict"] == "meets"
+
+
+def test_a_prediction_is_no_verdict_though_the_network_was_trained_on_it() -> None:
+    record = make_record(0)
+    assert record.cost is not None
+    predicted = replace(record, cost=make_cost(2.0, predicted=True))
+    table = trials_table(replace(make_summary(), records=(record, replace(predicted, trial=1))))
+    assert list(table["budget_verdict"]) == ["meets", None]
+    assert list(table["latency_measured_ms"]) == [2.0, None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -273,6 +274,23 @@ def test_an_unmeasured_network_that_may_be_on_the_front_hides_none_that_is(tmp_p
     assert front_of((first, second), "maximize", "infer") == (first,)
     settled = settle_front(ledger.records(), "maximize", bench, ledger, tmp_path / "scratch", Silent())
     assert {finalist.record.trial for finalist in settled.finalists} == {TRIAL, AUDITED_TRIAL}
+
+
+def test_an_unmeasured_network_counts_for_the_front_at_the_lower_end_of_its_prediction(
+    tmp_path: Path, ledger: Ledger
+) -> None:
+    bench = bench_with(tmp_path, ledger, trusts=True)
+    bench.script = lambda each: Script(look=latency_ms(each), num_right=300 if each is BY_LATENCY[0] else 340)
+    unmeasured = evaluate(Proposal(trial=TRIAL, candidate=BY_LATENCY[0]), bench)
+    measured = evaluate(Proposal(trial=AUDITED_TRIAL, candidate=BY_LATENCY[1]), bench)
+    assert unmeasured.cost is not None and measured.cost is not None
+    rival_ms = measured.cost.latencies[0][1].latency_ms
+    for lower_ms, is_there in ((0.9 * rival_ms, True), (1.05 * rival_ms, False)):
+        estimate = replace(
+            unmeasured.cost.latencies[0][1], latency_ms=1.1 * rival_ms, lower_ms=lower_ms, upper_ms=1.2 * rival_ms
+        )
+        slower = replace(unmeasured, cost=replace(unmeasured.cost, latencies=(("infer", estimate),)))
+        assert (slower in front_of((slower, measured), "maximize", "infer")) is is_there
 
 
 def test_the_sampler_takes_a_trusted_latency_for_the_point_and_learns_no_cost_from_it(tmp_path: Path) -> None:
