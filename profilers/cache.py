@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -22,10 +23,22 @@ class CachingProfiler:
     Rejected measurements and failures are not kept: another time may be quieter.
     """
 
-    def __init__(self, profiler: Profiler, folder: Path) -> None:
-        """Keeps one file a measurement in `folder`, which may be shared by several processes."""
+    def __init__(
+        self,
+        profiler: Profiler,
+        folder: Path,
+        change_since: Callable[[Artifact, Measurement], str | None] = lambda artifact, measurement: None,
+    ) -> None:
+        """Keeps one file a measurement in `folder`, which may be shared by several processes.
+
+        Args:
+            profiler: measures what is not remembered.
+            folder: of the files.
+            change_since: how the device has changed since a measurement; what it no longer is says nothing.
+        """
         self._profiler = profiler
         self._folder = folder
+        self._change_since = change_since
 
     def device(self) -> DeviceSpec:
         """The device behind it."""
@@ -38,7 +51,8 @@ class CachingProfiler:
         known = _read(path)
         # A file that was copied here from another machine is no evidence, whatever its name.
         is_ours = known is not None and known.fingerprint == self.device().fingerprint
-        if known is not None and is_ours and known.artifact_digest == artifact.digest:
+        is_of_it = known is not None and is_ours and known.artifact_digest == artifact.digest
+        if known is not None and is_of_it and self._change_since(artifact, known) is None:
             return known
         seen = self._profiler.measure(artifact, protocol)
         if isinstance(seen, Measurement) and seen.rejected_because is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 import time
 from collections import deque
@@ -17,6 +18,11 @@ MAX_BANDWIDTH_DRIFT = 0.05
 MAX_SPREADS = 3.0
 """A canary that is noisy by itself may drift by so many of its own spreads. Walking 64 MiB of a shared
 machine's memory it varies by 20% with nobody else there, walking 4 MiB of its cache by 0.5%."""
+
+LASTING_S = 600.0
+"""A canary that was slow for so long, in nine runs or more of which none counted, is what the device now is."""
+_MOST_GAP_S = 3600.0
+"""Runs further apart are no evidence that it was slow in between."""
 
 _HISTORY = 9
 _MATRIX = 160
@@ -114,6 +120,34 @@ class CanaryBaseline:
     compute_allowed: float = MAX_COMPUTE_DRIFT
     bandwidth_allowed: float = MAX_BANDWIDTH_DRIFT
 
+    def to_text(self) -> str:
+        """For the conditions of a measurement; `change_since` reads it.
+
+        >>> CanaryBaseline(compute_ms=1.0, bandwidth_ms=0.5).to_text()
+        'compute 1.0000, bandwidth 0.5000'
+        """
+        return f"compute {self.compute_ms:.4f}, bandwidth {self.bandwidth_ms:.4f}"
+
+    def change_since(self, text: str) -> str | None:
+        """How a canary has changed, for good, since a baseline was written down as text.
+
+        Returns:
+            A text for people; None where both are what they were, or nothing is known of then.
+
+        >>> now = CanaryBaseline(compute_ms=1.0, bandwidth_ms=0.5)
+        >>> now.change_since("compute 1.0200, bandwidth 0.4900") is None, now.change_since("") is None
+        (True, True)
+        >>> now.change_since("compute 1.1400, bandwidth 0.5000")
+        'compute canary 1.0000 ms, 1.1400 ms when it was measured'
+        """
+        for name in ("compute", "bandwidth"):
+            found = re.search(rf"{name} (\d+\.\d+)", text)
+            now = float(getattr(self, f"{name}_ms"))
+            then = float(found[1]) if found else now
+            if max(then, now) > (1 + getattr(self, f"{name}_allowed")) * min(then, now):
+                return f"{name} canary {now:.4f} ms, {then:.4f} ms when it was measured"
+        return None
+
 
 def worst_drift(around: Sequence[CanaryReading], baseline: CanaryBaseline) -> float:
     """The largest relative slowdown of either canary, 0 when neither is slower."""
@@ -174,33 +208,82 @@ def _spread(values: Sequence[float]) -> float:
     return 1.4826 * statistics.median(abs(value - middle) for value in values) / middle
 
 
-class CanaryHistory:
-    """The baseline of one canary size on one device: the median level of the last nine runs.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowSpell:
+    """Runs in a row that were refused because a canary was slow throughout, while nobody here held the processor.
 
-    A run is compared with the runs before it, so that a disturbance that lasts through all of a
-    run is seen as well. Rejected runs enter too: a lasting change (a laptop that has become warm)
-    is refused for a few runs and then is the new baseline, instead of stopping a search for good.
+    Attributes:
+        since_s, last_s: wall clock of the first and the last of them.
+        levels: of the last of them, the oldest first.
     """
 
-    def __init__(self, levels: Iterable[CanaryLevel] = ()) -> None:
-        """`levels`: of earlier runs, the oldest first, for instance those an enrolment has kept."""
+    since_s: float
+    last_s: float
+    levels: tuple[CanaryLevel, ...]
+
+
+class CanaryHistory:
+    """The baseline of one canary size on one device: the median level of the last nine runs that counted.
+
+    A run is compared with the runs before it, so that a disturbance that lasts through all of a
+    run is seen as well. Runs that were refused do not move the baseline: a host that clocked 10 to 15%
+    lower for five minutes was taken for the device after 20 seconds when they did, and 16 latencies that
+    were as much too long counted. A change that lasts (a laptop that has become warm) is the new baseline
+    after `LASTING_S` in which no run counted, instead of stopping a search for good.
+    """
+
+    def __init__(self, levels: Iterable[CanaryLevel] = (), spell: SlowSpell | None = None) -> None:
+        """`levels`: of earlier runs, the oldest first; `spell`: how it stands now; both as an enrolment keeps them."""
         self._levels: deque[CanaryLevel] = deque(levels, maxlen=_HISTORY)
+        self._spell = spell
 
     @property
     def levels(self) -> tuple[CanaryLevel, ...]:
-        """Of the last runs, the oldest first."""
+        """Of the last runs that counted, the oldest first."""
         return tuple(self._levels)
 
+    @property
+    def spell(self) -> SlowSpell | None:
+        """The refused runs since the last one that counted."""
+        return self._spell
+
     def baseline(self, readings: Sequence[CanaryReading]) -> CanaryBaseline:
-        """The baseline to hold a run's readings against; then remembers the run's own level."""
-        level = level_of(readings)
-        known = list(self._levels) or [level]
-        self._levels.append(level)
-        compute_spread = statistics.median(each.compute_spread for each in known)
-        bandwidth_spread = statistics.median(each.bandwidth_spread for each in known)
-        return CanaryBaseline(
-            compute_ms=statistics.median(each.compute_ms for each in known),
-            bandwidth_ms=statistics.median(each.bandwidth_ms for each in known),
-            compute_allowed=max(MAX_COMPUTE_DRIFT, MAX_SPREADS * compute_spread),
-            bandwidth_allowed=max(MAX_BANDWIDTH_DRIFT, MAX_SPREADS * bandwidth_spread),
-        )
+        """The baseline to hold a run's readings against; the run's own level where nothing is known."""
+        return self.known_baseline() or _baseline([level_of(readings)])
+
+    def known_baseline(self) -> CanaryBaseline | None:
+        """What the canaries take here; None before the first run that counted."""
+        return _baseline(self._levels) if self._levels else None
+
+    def count(self, readings: Sequence[CanaryReading]) -> None:
+        """Remembers a run that counts."""
+        self._levels.append(level_of(readings))
+        self._spell = None
+
+    def refuse(self, readings: Sequence[CanaryReading], at_s: float) -> None:
+        """Remembers a run that a canary refused.
+
+        Args:
+            readings: of the run.
+            at_s: wall clock; kept from run to run, also of other processes.
+        """
+        level, spell = level_of(readings), self._spell
+        if spell is None or not 0 <= at_s - spell.last_s <= _MOST_GAP_S:
+            spell = SlowSpell(since_s=at_s, last_s=at_s, levels=())
+        levels = (*spell.levels, level)[-_HISTORY:]
+        self._spell = SlowSpell(since_s=spell.since_s, last_s=at_s, levels=levels)
+        if at_s - spell.since_s >= LASTING_S and len(levels) == _HISTORY:
+            self._levels.extend(levels)
+            self._spell = None
+
+
+def _baseline(known: Iterable[CanaryLevel]) -> CanaryBaseline:
+    levels = list(known)
+    compute_spread = statistics.median(each.compute_spread for each in levels)
+    bandwidth_spread = statistics.median(each.bandwidth_spread for each in levels)
+    return CanaryBaseline(
+        compute_ms=statistics.median(each.compute_ms for each in levels),
+        bandwidth_ms=statistics.median(each.bandwidth_ms for each in levels),
+        compute_allowed=max(MAX_COMPUTE_DRIFT, MAX_SPREADS * compute_spread),
+        bandwidth_allowed=max(MAX_BANDWIDTH_DRIFT, MAX_SPREADS * bandwidth_spread),
+    )

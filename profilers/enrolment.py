@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from profilers.canary import CanaryLevel
+from profilers.canary import CanaryHistory, CanaryLevel, SlowSpell
 from profilers.device import DeviceSpec, differences
 from profilers.errors import ProfilerError
 from profilers.json_file import write_json
@@ -51,13 +51,15 @@ class Enrolment:
 
     Attributes:
         device: as it was when it was first measured on.
-        canaries: for each footprint in bytes the levels of the last runs, the oldest first.
+        canaries: for each footprint in bytes the levels of the last runs that counted, the oldest first.
+        spells: for each footprint the runs since then that a canary refused, where there were any.
         noise: how much latencies vary here; the default until an A/A gate was run.
         aa: the last A/A gate; None until there was one.
     """
 
     device: DeviceSpec
     canaries: Mapping[int, tuple[CanaryLevel, ...]] = field(default_factory=dict)
+    spells: Mapping[int, SlowSpell] = field(default_factory=dict)
     noise: Noise = UNKNOWN_NOISE
     aa: AaResult | None = None
 
@@ -68,6 +70,7 @@ class Enrolment:
             "fingerprint": self.device.fingerprint,
             "device": asdict(self.device),
             "canaries": {str(size): [asdict(level) for level in levels] for size, levels in self.canaries.items()},
+            "spells": {str(size): asdict(spell) for size, spell in self.spells.items()},
             "noise": asdict(self.noise),
             "aa": None if self.aa is None else asdict(self.aa),
         }
@@ -85,12 +88,18 @@ class Enrolment:
             canaries = {
                 int(size): tuple(CanaryLevel(**level) for level in levels) for size, levels in data["canaries"].items()
             }
+            spells = {int(size): _spell(spell) for size, spell in data.get("spells", {}).items()}  # not in early files
             aa = None if data["aa"] is None else AaResult(**data["aa"])
-            known = cls(device=DeviceSpec(**device), canaries=canaries, noise=Noise(**data["noise"]), aa=aa)
+            noise = Noise(**data["noise"])
+            known = cls(device=DeviceSpec(**device), canaries=canaries, spells=spells, noise=noise, aa=aa)
             _check(known)
             return known
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ProfilerError(f"enrolment of an unknown form ({error!r}); delete it and enrol again") from error
+
+
+def _spell(data: Mapping[str, Any]) -> SlowSpell:
+    return SlowSpell(**{**data, "levels": tuple(CanaryLevel(**level) for level in data["levels"])})
 
 
 def _check(known: Enrolment) -> None:
@@ -100,7 +109,8 @@ def _check(known: Enrolment) -> None:
         ValueError: one is not, by name.
     """
     numbers: list[tuple[str, object, float]] = []
-    for size, levels in known.canaries.items():
+    runs = [*known.canaries.items(), *((size, spell.levels) for size, spell in known.spells.items())]
+    for size, levels in runs:
         if size < 0 or not levels:
             raise ValueError(f"canary of {size} bytes with {len(levels)} levels")
         for level in levels:
@@ -109,6 +119,8 @@ def _check(known: Enrolment) -> None:
                 ("compute_spread", level.compute_spread, 1.0),
                 ("bandwidth_spread", level.bandwidth_spread, 1.0),
             ]
+    for spell in known.spells.values():
+        numbers += [("since_s", spell.since_s, 1e11), ("last_s", spell.last_s, 1e11)]
     noise = known.noise
     numbers += [] if noise.floor is None else [("floor", noise.floor, 1.0)]
     numbers += [("least_spread", noise.least_spread, 1.0), ("spread_ratio", noise.spread_ratio, 100.0)]
@@ -176,9 +188,21 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def with_canaries(enrolment: Enrolment, footprint: int, levels: tuple[CanaryLevel, ...]) -> Enrolment:
-    """The same with the canary levels of one footprint replaced."""
-    return replace(enrolment, canaries={**enrolment.canaries, footprint: levels})
+def canary_history(enrolment: Enrolment, footprint: int) -> CanaryHistory:
+    """What is known about the canaries of one footprint."""
+    return CanaryHistory(enrolment.canaries.get(footprint, ()), enrolment.spells.get(footprint))
+
+
+def with_canaries(enrolment: Enrolment, footprint: int, history: CanaryHistory) -> Enrolment:
+    """The same with what is known about the canaries of one footprint replaced."""
+    canaries, spells = dict(enrolment.canaries), dict(enrolment.spells)
+    canaries.pop(footprint, None)
+    spells.pop(footprint, None)
+    if history.levels:
+        canaries[footprint] = history.levels
+    if history.spell is not None:
+        spells[footprint] = history.spell
+    return replace(enrolment, canaries=canaries, spells=spells)
 
 
 def _read(path: Path) -> Enrolment | None:

@@ -15,6 +15,9 @@ from profilers.measurement import Block, Measurement, MeasureProtocol
 from profilers.noise import Noise
 from profilers.statistics import Summary, drop_disturbed, needs_more, reject_for_drops, summarise
 
+BASELINE_CONDITION = "canary_baseline_ms"
+"""Name of the condition that says what the canaries took when a measurement was made."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Gathered:
@@ -45,14 +48,24 @@ def judge(
     noise: Noise,
     before: Sequence[tuple[str, str]],
     duration_s: float,
+    at_s: float,
 ) -> Measurement | ProfileFailure:
-    """Turns what the processes said into a measurement, with the reason when it must not be used."""
-    baseline = history.baseline([reading for readings in gathered.readings for reading in readings])
+    """Turns what the processes said into a measurement, with the reason when it must not be used.
+
+    `history` learns from the run. `at_s` is the wall clock at its end.
+    """
+    readings = [reading for of_process in gathered.readings for reading in of_process]
+    baseline = history.baseline(readings)
     # Too little processor time first: it says what happened, and slows the canaries as well.
-    blocks = _drop_drifted(gathered, baseline, drop_disturbed(gathered.blocks, protocol.min_cpu_over_wall))
+    had_time = drop_disturbed(gathered.blocks, protocol.min_cpu_over_wall)
+    blocks = _drop_drifted(gathered, baseline, had_time)
     answers = gathered.answers
     found = [reason for answer in answers for reason in answer["disturbances"]]
     reason = reject_for_drops(blocks) or (found[0] if found else None)
+    if reason is None:
+        history.count(readings)
+    elif not found and reject_for_drops(had_time) is None:
+        history.refuse(readings, at_s)  # a canary alone: perhaps that is what the device now is
     summary = _summary(blocks, noise)
     if summary is None:
         return ProfileFailure(kind="rejected", reason=reason or "too few blocks for an interval")
@@ -61,7 +74,7 @@ def judge(
         *before,
         ("sandbox", answers[0]["sandbox"]),
         ("child_start_s", f"{median(answer['started_s'] for answer in answers):.3f}"),
-        ("canary_baseline_ms", f"compute {baseline.compute_ms:.4f}, bandwidth {baseline.bandwidth_ms:.4f}"),
+        (BASELINE_CONDITION, baseline.to_text()),
     ]
     return Measurement(
         artifact_digest=artifact.digest,

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from profilers.artifact import Artifact
-from profilers.canary import CanaryHistory, footprint_bytes
+from profilers.canary import footprint_bytes
 from profilers.device import DeviceSpec, local_device
-from profilers.enrolment import FOLDER_NAME, EnrolmentStore, with_canaries
+from profilers.enrolment import FOLDER_NAME, EnrolmentStore, canary_history, with_canaries
 from profilers.errors import ProfileFailure, ProfilerError
 from profilers.host import cache_bytes
-from profilers.judge import Gathered, judge, wants_more
+from profilers.judge import BASELINE_CONDITION, Gathered, judge, wants_more
 from profilers.lock import DeviceBusyError, device_lock, state_folder
 from profilers.measurement import Measurement, MeasureProtocol
 from profilers.noise import Noise
@@ -88,6 +88,19 @@ class LocalProfiler:
         """Measures one artifact; see `measure_interleaved`."""
         return self.measure_interleaved([artifact], protocol)[0]
 
+    def change_since(self, artifact: Artifact, measurement: Measurement) -> str | None:
+        """How this device has become another one, as its canaries say, since an artifact was measured.
+
+        A latency of a host that clocked lower for an hour, or of a laptop before it became warm, is none of today.
+
+        Returns:
+            A text for people; None where nothing changed or nothing is known.
+        """
+        device = self.device()
+        baseline = canary_history(self._store.load(device), self._footprint(artifact, device)).known_baseline()
+        then = dict(measurement.conditions).get(BASELINE_CONDITION, "")
+        return None if baseline is None else baseline.change_since(then)
+
     def measure_interleaved(
         self,
         artifacts: Sequence[Artifact],
@@ -150,9 +163,9 @@ class LocalProfiler:
                 results.append(each.failure)
                 continue
             footprint = self._footprint(artifact, device)
-            history = CanaryHistory(known.canaries.get(footprint, ()))
-            results.append(judge(each, artifact, device, protocol, history, noise, before, duration_s))
-            known = with_canaries(known, footprint, history.levels)
+            history = canary_history(known, footprint)
+            results.append(judge(each, artifact, device, protocol, history, noise, before, duration_s, time.time()))
+            known = with_canaries(known, footprint, history)
         if self._learns:
             self._store.save(known)
         return results

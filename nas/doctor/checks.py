@@ -9,13 +9,13 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from nas.doctor.devices import canaries_text
 from nas.doctor.finding import Finding
 from nas.errors import NasError
 from profilers.device import DeviceSpec, local_device
-from profilers.enrolment import EnrolmentStore, default_store
+from profilers.enrolment import Enrolment, EnrolmentStore, default_store
 from profilers.errors import ProfileFailure, ProfilerError
 from profilers.lock import DeviceBusyError, device_lock, state_folder
 from profilers.runtimes.runtime import RUNTIMES
@@ -65,11 +65,13 @@ def _quick_checks(device: DeviceSpec, store: EnrolmentStore, study: Path | None)
     yield check_databases(device, state_folder(), study)
     yield check_data()
     yield check_tuning()
-    yield Finding(
-        name="canaries",
-        state="good" if store.load(device).canaries else "unknown",
-        text=canaries_text(store.load(device)),
-    )
+    yield check_canaries(store.load(device))
+
+
+def check_canaries(known: Enrolment) -> Finding:
+    """Whether the canaries have a baseline, and whether the device is as fast as it."""
+    state: Literal["good", "warning", "unknown"] = "good" if known.canaries else "unknown"
+    return Finding(name="canaries", state="warning" if known.spells else state, text=canaries_text(known))
 
 
 def _installed(name: str) -> str | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
+from profilers.canary import LASTING_S
 from profilers.device import DeviceSpec, differences
 from profilers.enrolment import Enrolment, EnrolmentStore
 
@@ -69,11 +71,15 @@ def noise_text(known: Enrolment) -> str:
 
 
 def canaries_text(known: Enrolment) -> str:
-    """The canaries' levels after the last run of each footprint."""
-    if not known.canaries:
-        return "no baseline yet; the first measurement makes one"
-    return "; ".join(
+    """The canaries' levels after the last run of each footprint that counted, and the slow spell where there is one."""
+    levels_text = "; ".join(
         f"{size >> 20} MiB: compute {levels[-1].compute_ms:.3f} ms, bandwidth {levels[-1].bandwidth_ms:.3f} ms,"
-        f" {len(levels)} runs"
+        f" {len(levels)} run{'s' if len(levels) > 1 else ''}"
         for size, levels in sorted(known.canaries.items())
+    )
+    return (levels_text or "no baseline yet; the first measurement makes one") + "".join(
+        f"; {size >> 20} MiB slow since {datetime.fromtimestamp(spell.since_s, UTC):%Y-%m-%d %H:%M} UTC (compute"
+        f" {spell.levels[-1].compute_ms:.3f} ms, bandwidth {spell.levels[-1].bandwidth_ms:.3f} ms): its runs are"
+        f" refused; free the machine, or measure on: after {LASTING_S / 60:.0f} minutes it is taken for the device"
+        for size, spell in sorted(known.spells.items())
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -22,6 +23,7 @@ from nas.ledger import Ledger
 from nas.search.ladder import Ladder, RungPoint, rung_points
 from nas.search.pipeline import Proposal
 from nas.search.progress import Watcher
+from nas.search.quiet import QuietPatience
 from nas.search.screening import UNKNOWN, Screened, Screener
 from nas.search.trained_weights import TrainedWeights
 from nas.training.checkpoint import remove_checkpoints
@@ -46,9 +48,6 @@ REHEARSAL_TIMEOUT_S = 120.0
 NUM_COMPARED = 6
 """Trainings of the gate for a fast path: two ways, three seeds."""
 
-REJECTED_PAUSES_S = (5.0, 20.0, 60.0)
-"""Pauses before a disturbed measurement is made again: most disturbances pass within a minute."""
-
 
 class LocalWorkbench:
     """Compiles, measures and trains on this machine. Processes start when first needed."""
@@ -66,6 +65,7 @@ class LocalWorkbench:
         self._weights = folder / "weights"
         self._ledger = ledger
         self._watcher = watcher
+        self._patience = QuietPatience(watcher)
         cache = state_folder()
         self.profiler = LocalProfiler(
             num_threads=config.device.threads,
@@ -74,7 +74,7 @@ class LocalWorkbench:
             on_wait=watcher.note,
         )
         self.device: DeviceSpec = self.profiler.device()
-        self._cached_profiler = CachingProfiler(self.profiler, cache / "measurements")
+        self._cached_profiler = CachingProfiler(self.profiler, cache / "measurements", self.profiler.change_since)
         limits = CompileLimits(
             tuning_trials=config.compile.tuning_trials,
             timeout_s=config.compile.timeout_s,
@@ -102,37 +102,20 @@ class LocalWorkbench:
     def measure(self, artifact: Artifact) -> tuple[Measurement | ProfileFailure, BudgetVerdict]:
         """Looks at most three times while the latency budget of the artifact's phase leaves it open.
 
-        A run that the profiler rejected because the machine was disturbed says nothing about the
-        candidate: it is made again after a pause, `REJECTED_PAUSES_S` long. The measurement's duration is all of it:
-        pauses, and looks that were rejected.
+        A run that the profiler rejected because the machine was disturbed is made again after a pause, see
+        `QuietPatience`. The measurement's duration is all of it: pauses, and looks that were rejected.
         """
         started = time.monotonic()
         maximum_ms = latency_budget(self.budgets, artifact.phase)
-        answer: BudgetVerdict = "undecided"
-        for attempt, pause_s in enumerate((*REJECTED_PAUSES_S, None), start=1):
+        for attempt in itertools.count(1):
             self._watcher.stage("measure")
             measurement, answer = self._look(artifact, maximum_ms)
-            if pause_s is None or not self._pause_if_disturbed(artifact, [measurement], attempt, pause_s):
+            if not self._patience.wait(artifact.candidate_id, [measurement], attempt):
                 break
         if isinstance(measurement, Measurement):
             # One from the cache keeps what it took when it was made.
             measurement = replace(measurement, duration_s=max(measurement.duration_s, time.monotonic() - started))
         return measurement, answer
-
-    def _pause_if_disturbed(
-        self, artifact: Artifact, measurements: list[Measurement | ProfileFailure], attempt: int, pause_s: float
-    ) -> bool:
-        """Waits when one of the measurements was disturbed; says whether it did."""
-        for measurement in measurements:
-            rejected = measurement.estimate() if isinstance(measurement, Measurement) else measurement
-            if isinstance(rejected, ProfileFailure) and rejected.kind == "rejected":
-                self._watcher.note(
-                    f"{artifact.candidate_id}: the machine was disturbed while measuring (attempt {attempt}):"
-                    f" {rejected.reason}; again in {pause_s:g} s"
-                )
-                time.sleep(pause_s)
-                return True
-        return False
 
     def _look(self, artifact: Artifact, maximum_ms: float | None) -> tuple[Measurement | ProfileFailure, BudgetVerdict]:
         if maximum_ms is None:
@@ -141,12 +124,10 @@ class LocalWorkbench:
 
     def measure_finalist(self, artifacts: list[Artifact]) -> list[Measurement | ProfileFailure]:
         """Measures a winner again in fresh processes, in turn with its other runtimes; never cached."""
-        for attempt, pause_s in enumerate(
-            (*REJECTED_PAUSES_S[:-1], None), start=1
-        ):  # the caller looks up to three times itself
+        for attempt in itertools.count(1):
             self._watcher.stage("measure again")
             results = self.profiler.measure_interleaved(artifacts, FINALIST)
-            if pause_s is None or not self._pause_if_disturbed(artifacts[0], results, attempt, pause_s):
+            if not self._patience.wait(artifacts[0].candidate_id, results, attempt):
                 break
         return results
 

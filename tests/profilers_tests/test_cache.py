@@ -47,6 +47,16 @@ def test_another_protocol_or_artifact_is_another_question(
     assert len(device.calls) == 3
 
 
+def test_what_was_measured_before_the_device_changed_is_measured_again(
+    artifact: Artifact, device: FakeProfiler, tmp_path: Path
+) -> None:
+    changes = iter([None, "compute canary 0.32 ms, 0.36 ms when it was measured"])
+    cached = CachingProfiler(device, tmp_path / "cache", lambda artifact, seen: next(changes))
+    for _ in range(3):
+        cached.measure(artifact, SEARCH)
+    assert len(device.calls) == 2
+
+
 def test_a_rejected_measurement_is_not_kept(artifact: Artifact, device: FakeProfiler, tmp_path: Path) -> None:
     device.rejected_because = "noise"
     cached = CachingProfiler(device, tmp_path / "cache")

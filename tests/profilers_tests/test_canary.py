@@ -46,19 +46,68 @@ def test_a_disturbed_minority_does_not_move_the_quiet_level() -> None:
     assert quiet_level([reading(value) for value in (5.0, 1.0, 1.01, 5.0, 1.0)]).compute_ms == 1.0
 
 
+def told(history: CanaryHistory, readings: list[CanaryReading], at_s: float = 0.0) -> str | None:
+    """Lets a history judge and remember a run, as a profiler does; the cause when it was refused."""
+    cause = drift_cause(readings, history.baseline(readings))
+    if cause is None:
+        history.count(readings)
+    else:
+        history.refuse(readings, at_s)
+    return cause
+
+
+def quiet_history() -> CanaryHistory:
+    history = CanaryHistory()
+    for _ in range(9):
+        assert told(history, [QUIET] * 4) is None
+    return history
+
+
 def test_a_disturbance_that_lasts_a_whole_run_is_seen_against_the_runs_before() -> None:
     history = CanaryHistory()
     assert history.baseline([QUIET] * 4) == BASELINE
+    history.count([QUIET] * 4)
     assert drift_cause([reading(1.0, 1.9)], history.baseline([reading(1.0, 1.9)] * 4)) is not None
 
 
-def test_a_lasting_change_becomes_the_baseline_in_the_end() -> None:
-    history = CanaryHistory()
-    for _ in range(5):
-        history.baseline([QUIET] * 4)
-    warm = [reading(1.2)] * 4
-    refused = sum(drift_cause(warm, history.baseline(warm)) is not None for _ in range(20))
-    assert 2 <= refused <= 9
+def test_a_host_that_is_slower_for_some_minutes_is_not_taken_for_the_device() -> None:
+    history, slow = quiet_history(), [reading(1.12)] * 4
+    assert all(told(history, slow, at_s=3.0 * number) is not None for number in range(150))
+    assert history.known_baseline() == BASELINE
+    assert told(history, [QUIET] * 4) is None
+
+
+def test_a_lasting_change_becomes_the_baseline_after_ten_minutes_without_a_run_that_counted() -> None:
+    history, warm = quiet_history(), [reading(1.2)] * 4
+    refused = [told(history, warm, at_s=40.0 * number) is not None for number in range(20)]
+    assert refused == [True] * 16 + [False] * 4
+    assert history.spell is None
+
+
+def test_one_good_run_ends_a_slow_spell() -> None:
+    history, slow = quiet_history(), [reading(1.2)] * 4
+    for number in range(14):
+        told(history, slow, at_s=40.0 * number)
+    told(history, [QUIET] * 4)
+    assert told(history, slow, at_s=700.0) is not None
+    assert history.known_baseline() == BASELINE and history.spell is not None and history.spell.since_s == 700.0
+
+
+@pytest.mark.parametrize("gap_s", [7200.0, -5.0])
+def test_slow_runs_that_are_hours_apart_or_whose_clock_was_set_back_are_no_spell(gap_s: float) -> None:
+    history, slow = quiet_history(), [reading(1.2)] * 4
+    for number in range(12):
+        told(history, slow, at_s=1e6 + gap_s * number)
+    assert history.known_baseline() == BASELINE
+
+
+def test_fewer_than_nine_slow_runs_are_no_lasting_change() -> None:
+    history, slow = quiet_history(), [reading(1.2)] * 4
+    for number in range(8):
+        told(history, slow, at_s=300.0 * number)
+    assert history.known_baseline() == BASELINE
+    told(history, slow, at_s=2400.0)
+    assert history.known_baseline() != BASELINE
 
 
 def test_the_canary_further_beyond_what_is_allowed_is_named() -> None:
@@ -70,7 +119,8 @@ def test_a_canary_that_is_noisy_by_itself_may_drift_by_its_own_noise_and_not_by_
     history = CanaryHistory()
     noisy = [reading(1.0, value) for value in (0.9, 1.0, 1.1, 0.85, 1.0, 1.15, 1.0)]
     for _ in range(3):
-        baseline = history.baseline(noisy)
+        history.count(noisy)
+    baseline = history.baseline(noisy)
     assert 0.3 < baseline.bandwidth_allowed < 1.0
     assert baseline.compute_allowed == BASELINE.compute_allowed
     assert drift_cause([reading(1.0, 1.2)], baseline) is None
@@ -79,7 +129,7 @@ def test_a_canary_that_is_noisy_by_itself_may_drift_by_its_own_noise_and_not_by_
 
 def test_a_history_goes_on_where_an_earlier_one_stopped() -> None:
     history = CanaryHistory()
-    history.baseline([QUIET] * 4)
+    history.count([QUIET] * 4)
     slow = [reading(1.0, 1.9)] * 4
     assert drift_cause(slow, CanaryHistory(history.levels).baseline(slow)) is not None
     assert drift_cause(slow, CanaryHistory().baseline(slow)) is None

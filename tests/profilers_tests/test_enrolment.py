@@ -8,8 +8,15 @@ from pathlib import Path
 import pytest
 
 from profilers.artifact import Artifact
-from profilers.canary import CanaryLevel
-from profilers.enrolment import AaResult, Enrolment, EnrolmentStore, ForeignMeasurementError, with_canaries
+from profilers.canary import CanaryHistory, CanaryLevel, CanaryReading, SlowSpell
+from profilers.enrolment import (
+    AaResult,
+    Enrolment,
+    EnrolmentStore,
+    ForeignMeasurementError,
+    canary_history,
+    with_canaries,
+)
 from profilers.errors import ProfilerError
 from profilers.measurement import SEARCH, Measurement
 from profilers.noise import Noise
@@ -21,7 +28,10 @@ ARTIFACT = Artifact(
 )  # fmt: skip
 LEVEL = CanaryLevel(compute_ms=0.3, bandwidth_ms=0.05, compute_spread=0.001, bandwidth_spread=0.01)
 AA = AaResult(num_pairs=40, num_rejected=1, num_false_alarms=2, gap95=0.004, at="2026-11-30T12:00:00+00:00")
-ENROLLED = Enrolment(device=FAKE_DEVICE, canaries={4 << 20: (LEVEL,) * 3}, noise=Noise(floor=0.004), aa=AA)
+SPELL = SlowSpell(since_s=1.8e9, last_s=1.8e9 + 60, levels=(LEVEL,) * 2)
+ENROLLED = Enrolment(
+    device=FAKE_DEVICE, canaries={4 << 20: (LEVEL,) * 3}, spells={4 << 20: SPELL}, noise=Noise(floor=0.004), aa=AA
+)
 
 
 def test_an_enrolment_survives_json_and_the_store(tmp_path: Path) -> None:
@@ -30,6 +40,20 @@ def test_an_enrolment_survives_json_and_the_store(tmp_path: Path) -> None:
     store.save(ENROLLED)
     assert store.load(FAKE_DEVICE) == ENROLLED
     assert store.all() == [ENROLLED]
+
+
+def test_a_file_from_before_slow_spells_were_kept_is_read(tmp_path: Path) -> None:
+    data = ENROLLED.to_json()
+    del data["spells"]
+    assert Enrolment.from_json(data) == replace(ENROLLED, spells={})
+
+
+def test_a_slow_spell_goes_on_in_the_next_process_and_ends_there() -> None:
+    history = canary_history(ENROLLED, 4 << 20)
+    assert (history.levels, history.spell) == ((LEVEL,) * 3, SPELL)
+    history.count([CanaryReading(compute_ms=0.3, bandwidth_ms=0.05)] * 4)
+    known = with_canaries(ENROLLED, 4 << 20, history)
+    assert known.spells == {} and len(known.canaries[4 << 20]) == 4
 
 
 def test_an_unknown_device_has_cautious_noise_and_no_baseline(tmp_path: Path) -> None:
@@ -52,6 +76,7 @@ def test_a_damaged_file_is_as_none_at_all(tmp_path: Path, content: str) -> None:
         ("canaries", "compute_ms", "fast"), ("canaries", "compute_ms", None), ("canaries", "bandwidth_spread", 1e9),
         ("canaries", "compute_spread", float("nan")), ("noise", "floor", "x"), ("noise", "floor", -1),
         ("noise", "floor", float("nan")), ("noise", "least_spread", "a"), ("noise", "degrees", -4),
+        ("spells", "since_s", -1.0), ("spells", "last_s", "now"), ("spells", "levels", []), ("spells", "levels", None),
         ("aa", "num_pairs", -3), ("aa", "gap95", "wide"), ("aa", "gap95", -0.5),
     ],
 )  # fmt: skip
@@ -59,7 +84,8 @@ def test_a_file_with_a_number_that_no_run_leaves_is_as_none_at_all(
     tmp_path: Path, part: str, field: str, value: object
 ) -> None:
     data = json.loads(json.dumps(ENROLLED.to_json()))
-    place = data["canaries"][str(4 << 20)][0] if part == "canaries" else data[part]
+    size = str(4 << 20)
+    place = {"canaries": data["canaries"][size][0], "spells": data["spells"][size]}.get(part, data[part])
     assert field in place
     place[field] = value
     store = EnrolmentStore(tmp_path)
@@ -88,7 +114,7 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
 
     def write() -> None:
         while not stop.is_set():
-            store.save(with_canaries(ENROLLED, 8 << 20, (LEVEL,) * 9))
+            store.save(with_canaries(ENROLLED, 8 << 20, CanaryHistory((LEVEL,) * 9)))
 
     writer = threading.Thread(target=write)
     writer.start()

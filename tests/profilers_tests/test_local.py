@@ -245,7 +245,7 @@ class Children:
         return given
 
 
-def judged(*answers: dict[str, Any], history: CanaryHistory | None = None) -> Measurement:
+def judged(*answers: dict[str, Any], history: CanaryHistory | None = None, at_s: float = 0.0) -> Measurement:
     gathered = Gathered()
     for each in answers:
         gathered.add(each)
@@ -253,7 +253,7 @@ def judged(*answers: dict[str, Any], history: CanaryHistory | None = None) -> Me
         folder=Path("nowhere"), candidate_id="c", phase="infer", runtime="tvm", target="any", precision="float32",
         num_threads=1, inputs=(), outputs=(), files=(), tuned_coverage=1.0, model_bytes=1,
     )  # fmt: skip
-    seen = judge(gathered, artifact, FAKE_DEVICE, SEARCH, history or CanaryHistory(), UNKNOWN_NOISE, [], 1.0)
+    seen = judge(gathered, artifact, FAKE_DEVICE, SEARCH, history or CanaryHistory(), UNKNOWN_NOISE, [], 1.0, at_s)
     assert isinstance(seen, Measurement)
     return seen
 
@@ -301,6 +301,16 @@ def test_a_canary_slow_throughout_is_seen_against_earlier_runs() -> None:
     slow = answer(*STEADY, canary=dict.fromkeys(range(7), 1.3))
     seen = judged(slow, slow, history=history)
     assert seen.rejected_because is not None and "canary" in seen.rejected_because
+
+
+def test_what_somebody_else_slowed_never_becomes_the_baseline() -> None:
+    history = CanaryHistory()
+    assert judged(answer(*STEADY), history=history).rejected_because is None
+    before = history.known_baseline()
+    for number in range(40):
+        starved = answer(*STEADY, cpu=0.5, canary=dict.fromkeys(range(7), 1.3))
+        assert judged(starved, history=history, at_s=60.0 * number).rejected_because is not None
+    assert history.known_baseline() == before and history.spell is None
 
 
 @pytest.mark.parametrize("reason", ["not steady after 10 s", "core throttled 2 times"])

@@ -13,6 +13,7 @@ from nas.doctor.devices import device_lines, devices_json
 from nas.doctor.finding import Finding
 from nas.doctor.noise_check import noise_finding
 from profilers.aa import Pair
+from profilers.canary import CanaryLevel, SlowSpell
 from profilers.device import local_device
 from profilers.enrolment import AaResult, Enrolment, EnrolmentStore
 from profilers.noise import Noise
@@ -125,3 +126,15 @@ def test_a_failed_check_is_exit_code_one_and_bad_options_are_one_line(
     assert json.loads(machine.nas("doctor", "--json").out)["checks"][1]["state"] == "bad"
     assert "--aa 1" in machine.nas("doctor", "--aa", "1").complaint
     assert command.__doc__
+
+
+def test_a_device_that_has_become_slower_is_a_warning_that_says_since_when() -> None:
+    level = CanaryLevel(compute_ms=0.3, bandwidth_ms=0.05, compute_spread=0.001, bandwidth_spread=0.01)
+    fine = checks.check_canaries(Enrolment(device=FAKE_DEVICE, canaries={4 << 20: (level,) * 9}))
+    assert (fine.state, fine.text) == ("good", "4 MiB: compute 0.300 ms, bandwidth 0.050 ms, 9 runs")
+    slower = SlowSpell(since_s=1_764_561_600.0, last_s=1_764_561_700.0, levels=(replace(level, compute_ms=0.36),) * 3)
+    known = Enrolment(device=FAKE_DEVICE, canaries={4 << 20: (level,)}, spells={4 << 20: slower})
+    slow = checks.check_canaries(known)
+    assert slow.state == "warning"
+    assert "1 run; 4 MiB slow since 2025-12-01 04:00 UTC (compute 0.360 ms" in slow.text
+    assert checks.check_canaries(Enrolment(device=FAKE_DEVICE)).state == "unknown"
