@@ -13,7 +13,14 @@ from profilers.device import DeviceSpec
 from profilers.errors import ProfileFailure
 from profilers.measurement import Block, Measurement, MeasureProtocol
 from profilers.noise import Noise
-from profilers.statistics import Summary, drop_disturbed, needs_more, reject_for_drops, summarise
+from profilers.statistics import (
+    Summary,
+    drop_disturbed,
+    needs_more,
+    reject_for_drops,
+    reject_for_starvation,
+    summarise,
+)
 
 BASELINE_CONDITION = "canary_baseline_ms"
 """Name of the condition that says what the canaries took when a measurement was made."""
@@ -61,15 +68,17 @@ def judge(
     blocks = _drop_drifted(gathered, baseline, had_time)
     answers = gathered.answers
     found = [reason for answer in answers for reason in answer["disturbances"]]
-    reason = reject_for_drops(blocks) or (found[0] if found else None)
+    starved = reject_for_starvation(had_time)
+    reason = starved or reject_for_drops(blocks) or (found[0] if found else None)
+    kept = [around for block, around in zip(blocks, _around(gathered), strict=True) if block.dropped_because is None]
     if reason is None:
-        history.count(readings)
-    elif not found and reject_for_drops(had_time) is None:
+        # Only what lies beside blocks that count: the rest is of whoever disturbed, and would widen what is allowed.
+        history.count([reading for around in kept for reading in around])
+    elif not found and starved is None:
         history.refuse(readings, at_s)  # a canary alone: perhaps that is what the device now is
     summary = _summary(blocks, noise)
     if summary is None:
         return ProfileFailure(kind="rejected", reason=reason or "too few blocks for an interval")
-    kept = [around for block, around in zip(blocks, _around(gathered), strict=True) if block.dropped_because is None]
     conditions = [
         *before,
         ("sandbox", answers[0]["sandbox"]),
@@ -100,12 +109,20 @@ def _energy_mj(answers: Sequence[Mapping[str, Any]], latency_ms: float) -> float
     return median(powers_mw) * latency_ms / 1e3 if powers_mw else None
 
 
-def wants_more(gathered: Gathered, protocol: MeasureProtocol, noise: Noise) -> bool:
-    """The stop rule: another process while the interval is too wide and the cap is not reached."""
-    if len(gathered.blocks) + protocol.blocks_per_process > protocol.max_blocks:
+def wants_more(
+    gathered: Gathered, protocol: MeasureProtocol, noise: Noise, baseline: CanaryBaseline | None = None
+) -> bool:
+    """The stop rule: another process while the interval is too wide and the cap is not reached.
+
+    `baseline` is what is known of the canaries before the run.
+    """
+    if (len(gathered.answers) + 1) * protocol.blocks_per_process > protocol.max_blocks:
         return False
     blocks = drop_disturbed(gathered.blocks, protocol.min_cpu_over_wall)
-    if reject_for_drops(blocks) is not None:
+    starved = reject_for_starvation(blocks)
+    if baseline is not None:
+        blocks = _drop_drifted(gathered, baseline, blocks)
+    if starved is not None or reject_for_drops(blocks) is not None:
         return False  # more of a disturbed run is not worth its time
     return needs_more(blocks, protocol.half_width, noise=noise)
 

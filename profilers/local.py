@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from profilers.artifact import Artifact
-from profilers.canary import footprint_bytes
+from profilers.canary import CanaryBaseline, footprint_bytes
 from profilers.device import DeviceSpec, local_device
 from profilers.enrolment import FOLDER_NAME, EnrolmentStore, canary_history, with_canaries
 from profilers.errors import ProfileFailure, ProfilerError
@@ -143,15 +143,16 @@ class LocalProfiler:
         known = self._store.load(device)
         noise = known.noise if self._noise is None else self._noise
         gathered = [Gathered(failure=self._refusal(artifact, device)) for artifact in artifacts]
+        quiet = [canary_history(known, self._footprint(each, device)).known_baseline() for each in artifacts]
         for round_number in range(protocol.max_blocks):
             going = [i for i, each in enumerate(gathered) if each.failure is None]
             if round_number >= protocol.num_processes and not any(
-                wants_more(gathered[i], protocol, noise) for i in going
+                wants_more(gathered[i], protocol, noise, quiet[i]) for i in going
             ):
                 break
             # There and back, so that what drifts within a round favours nobody.
             for i in going if round_number % 2 == 0 else reversed(going):
-                answer = self._process(artifacts[i], protocol, device, tolerances[i])
+                answer = self._process(artifacts[i], protocol, device, tolerances[i], quiet[i])
                 if isinstance(answer, ProfileFailure):
                     gathered[i].failure = answer
                 else:
@@ -209,11 +210,17 @@ class LocalProfiler:
         return answer if isinstance(answer, ProfileFailure) else SustainedLatency.from_json(answer)
 
     def _process(
-        self, artifact: Artifact, protocol: MeasureProtocol, device: DeviceSpec, parity_tolerance: float
+        self,
+        artifact: Artifact,
+        protocol: MeasureProtocol,
+        device: DeviceSpec,
+        parity_tolerance: float,
+        quiet: CanaryBaseline | None,
     ) -> dict[str, Any] | ProfileFailure:
+        limits = None if quiet is None else asdict(quiet.limits())
         return run_child(
             _ENTRY,
-            self._job(artifact, protocol, device, parity_tolerance),
+            {**self._job(artifact, protocol, device, parity_tolerance), "canary_limits": limits},
             limits=self._limits(protocol, device),
             environment=thread_environment(device.num_threads),
         )

@@ -11,7 +11,9 @@ from profilers.noise import UNKNOWN_NOISE, Noise
 
 _FORMAT = 1
 
-PROTOCOL_VERSION = "v1"
+PROTOCOL_VERSION = "v2"
+"""v2: a process goes on timing while a canary is slow, and only blocks between two quiet readings count. v1 dropped a
+block when the canary was slow on both sides, and rejected the run when a fifth of its blocks were dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +26,8 @@ class MeasureProtocol:
         max_blocks_per_process: the stop rule adds fresh processes while the interval is wider than
             `half_width`, up to `num_processes * max_blocks_per_process` blocks in all. Fresh
             processes rather than longer ones: most of the variance is between processes.
+        max_blocks_factor: a process times up to so many times `blocks_per_process` while canaries are slow, until
+            `blocks_per_process` blocks count.
         block_ms: least duration of one block.
         half_width: relative half-width of the 95% interval at which to stop.
         warmup_min_runs, warmup_max_s, steady_within: warm-up ends after that many runs, once three
@@ -36,6 +40,7 @@ class MeasureProtocol:
     num_processes: int = 2
     blocks_per_process: int = 6
     max_blocks_per_process: int = 16
+    max_blocks_factor: int = 4
     block_ms: float = 50.0
     half_width: float = 0.02
     warmup_min_runs: int = 10
@@ -52,6 +57,8 @@ class MeasureProtocol:
                 f"protocol: {self.num_processes} processes of {self.blocks_per_process} to"
                 f" {self.max_blocks_per_process} blocks; needs at least one process and 1 <= blocks <= cap"
             )
+        if self.max_blocks_factor < 1:
+            raise ValueError(f"protocol: max_blocks_factor is {self.max_blocks_factor}; allowed: at least 1")
         if min(self.block_ms, self.half_width, self.steady_within, self.warmup_max_s, self.timeout_s) <= 0:
             raise ValueError("protocol: block_ms, half_width, steady_within, warmup_max_s and timeout_s must exceed 0")
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from profilers.artifact import Artifact, ArtifactError
-from profilers.canary import Canaries
+from profilers.canary import Canaries, CanaryReading
 from profilers.energy import EnergyMeter
 from profilers.errors import ChildFailureError, FailureKind, ProfileFailure, ProfilerError
 from profilers.measurement import MeasureProtocol
@@ -31,6 +31,9 @@ _RECOVERY_NS = 2_000_000
 
 _SUCCESSIVE = 3
 
+_MOST_EXTRA_S = 5.0
+"""A process times no longer than this beyond its blocks, however slow the canaries."""
+
 
 def measure(job: Mapping[str, Any], seal: Callable[..., str]) -> dict[str, Any]:
     """Entry point for `run_child`: one process of a measurement.
@@ -42,7 +45,8 @@ def measure(job: Mapping[str, Any], seal: Callable[..., str]) -> dict[str, Any]:
     Args:
         job: `artifact` (folder), `digest`, `runtime` (`package.module:Class`), `cores`,
             `num_threads`, `parity_tolerance`, `footprint`, `protocol`, `started_s` (the parent's
-            monotonic clock).
+            monotonic clock), `canary_limits` (the slowest readings that are still nothing; None when
+            nobody knows).
         seal: gives up rights, see `profilers.seal`.
     """
     protocol = MeasureProtocol(**job["protocol"])
@@ -54,8 +58,10 @@ def measure(job: Mapping[str, Any], seal: Callable[..., str]) -> dict[str, Any]:
     gc.disable()
     unsteady = warm_up(session.run, protocol)
     batch = batch_size(session.run)
-    looks, readings, blocks, powers_mw = [Surroundings.look(core)], [canaries.read()], [], list[float]()
-    for _ in range(protocol.blocks_per_process):
+    limits = None if job["canary_limits"] is None else CanaryReading(**job["canary_limits"])
+    looks, readings, blocks, powers_mw = [Surroundings.look(core)], [canaries.read()], list[dict[str, Any]](), []
+    began_s = time.monotonic()
+    while wants_block(blocks, readings, limits, protocol, time.monotonic() - began_s):
         energy_uj, start = meter.read_uj(), time.perf_counter()
         block, result = time_block(session.run, protocol.block_ms, batch, job["num_threads"])
         powers_mw.append(meter.used_uj(energy_uj, meter.read_uj()) / 1e3 / (time.perf_counter() - start))
@@ -78,6 +84,38 @@ def measure(job: Mapping[str, Any], seal: Callable[..., str]) -> dict[str, Any]:
         "parity_max_abs": check.worst,
         "power_mw": median(powers_mw) if meter.can_read else None,
     }
+
+
+def wants_block(
+    blocks: Sequence[Mapping[str, Any]],
+    readings: Sequence[CanaryReading],
+    limits: CanaryReading | None,
+    protocol: MeasureProtocol,
+    spent_s: float,
+) -> bool:
+    """Whether a process should time another block: until as many count as were planned, within reason.
+
+    Args:
+        blocks: timed so far.
+        readings: before, between and after them.
+        limits: the slowest readings that are still nothing; None counts every block.
+        protocol: how many are planned, and how many more there may be.
+        spent_s: on the blocks so far.
+    """
+    planned = protocol.blocks_per_process
+    if len(blocks) < planned:
+        return True
+    if limits is None or len(blocks) >= planned * protocol.max_blocks_factor:
+        return False
+    is_quiet = [reading.is_within(limits) for reading in readings]
+    num_counting = sum(
+        before and after and block["cpu_over_wall"] >= protocol.min_cpu_over_wall
+        for block, before, after in zip(blocks, is_quiet, is_quiet[1:], strict=False)
+    )
+    if num_counting >= planned or (num_counting == 0 and len(blocks) >= 2 * planned):
+        return False
+    extra_s = spent_s / len(blocks) * (len(blocks) - planned + 1)
+    return extra_s <= _MOST_EXTRA_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -135,6 +135,13 @@ def test_a_history_goes_on_where_an_earlier_one_stopped() -> None:
     assert drift_cause(slow, CanaryHistory().baseline(slow)) is None
 
 
-def test_one_slow_reading_beside_a_good_one_is_no_cause() -> None:
-    assert drift_cause([QUIET, reading(9.0, 9.0)], BASELINE) is None
-    assert drift_cause([reading(9.0, 9.0), QUIET], BASELINE) is None
+def test_one_slow_reading_beside_a_good_one_is_cause_enough() -> None:
+    assert drift_cause([QUIET, reading(9.0, 1.0)], BASELINE) is not None
+    assert drift_cause([reading(1.0, 9.0), QUIET], BASELINE) is not None
+
+
+def test_limits_are_the_slowest_readings_that_are_still_nothing() -> None:
+    limits = CanaryBaseline(compute_ms=2.0, bandwidth_ms=1.0, bandwidth_allowed=0.5).limits()
+    assert (limits.compute_ms, limits.bandwidth_ms) == pytest.approx((2.06, 1.5))
+    assert reading(2.05, 1.49).is_within(limits)
+    assert not reading(2.07, 1.0).is_within(limits) and not reading(2.0, 1.51).is_within(limits)

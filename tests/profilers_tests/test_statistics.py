@@ -15,7 +15,9 @@ from profilers.statistics import (
     drop_disturbed,
     medians_by_process,
     needs_more,
+    paired_log_ratios,
     reject_for_drops,
+    reject_for_starvation,
     summarise,
 )
 
@@ -114,12 +116,26 @@ def test_a_share_that_is_not_a_number_drops_the_block() -> None:
     assert drop_disturbed([block(0, 1.0, cpu=float("nan"))], 0.97)[0].dropped_because is not None
 
 
-def test_a_fifth_of_dropped_blocks_is_bearable_and_more_is_not() -> None:
+def test_a_fifth_of_starved_blocks_is_bearable_and_more_is_not() -> None:
     bearable = [block(0, 1.0, dropped="x"), *[block(0, 1.0)] * 4]
-    assert reject_for_drops(bearable) is None
-    reason = reject_for_drops([block(0, 1.0, dropped="x"), *[block(0, 1.0)] * 3])
-    assert reason is not None and "1 of 4 blocks" in reason and "x" in reason
+    assert reject_for_starvation(bearable) is None
+    reason = reject_for_starvation([block(0, 1.0, dropped="x"), *[block(0, 1.0)] * 3])
+    assert reason is not None and "1 of 4 blocks" in reason and "x" in reason and "allowed: 20%" in reason
+    assert "1 block left" in (reject_for_starvation([block(0, 1.0)]) or "")
+
+
+def test_three_quarters_of_dropped_blocks_are_bearable_and_more_are_not() -> None:
+    assert reject_for_drops([*[block(0, 1.0, dropped="x")] * 6, *[block(0, 1.0)] * 2]) is None
+    reason = reject_for_drops([*[block(0, 1.0, dropped="x")] * 7, *[block(0, 1.0)] * 2])
+    assert reason is not None and "7 of 9 blocks" in reason
     assert "1 block left" in (reject_for_drops([block(0, 1.0)]) or "")
+
+
+def test_blocks_that_count_are_paired_in_order_whichever_were_lost() -> None:
+    first = [block(0, 9.0, dropped="x"), block(0, 1.0), block(0, 1.0)]
+    second = [block(0, 2.0), block(0, 2.0), block(0, 9.0, dropped="x")]
+    [logs] = paired_log_ratios(first, second)
+    assert logs == pytest.approx([-0.6931, -0.6931], abs=1e-3)
 
 
 def test_equal_programs_are_tied_and_a_slower_one_is_told_apart() -> None:
