@@ -18,6 +18,7 @@ _KEYS = {
     "format", "candidate_id", "phase", "runtime", "target", "precision", "num_threads",
     "inputs", "outputs", "files", "tuned_coverage", "model_bytes",
 }  # fmt: skip
+_OPTIONAL_KEYS = {"activation_bytes"}
 
 
 class ArtifactError(ProfilerError):
@@ -42,6 +43,7 @@ class Artifact:
         tuned_coverage: share of MACs in kernels that have a tuning record; None where the
             runtime brings its own kernels.
         model_bytes: size of code and weights on disk.
+        activation_bytes: inputs, outputs and intermediate values alive at once, at most; None where nobody knows.
     """
 
     folder: Path
@@ -56,6 +58,7 @@ class Artifact:
     files: tuple[tuple[str, str], ...]
     tuned_coverage: float | None
     model_bytes: int
+    activation_bytes: int | None = None
 
     @property
     def digest(self) -> str:
@@ -96,6 +99,7 @@ class Artifact:
             "files": dict(self.files),
             "tuned_coverage": self.tuned_coverage,
             "model_bytes": self.model_bytes,
+            **({} if self.activation_bytes is None else {"activation_bytes": self.activation_bytes}),
         }
 
     def save(self) -> None:
@@ -121,7 +125,7 @@ class Artifact:
 
     @classmethod
     def _from_json(cls, folder: Path, data: Mapping[str, Any]) -> Artifact:
-        if not isinstance(data, Mapping) or set(data) != _KEYS or data["format"] != _FORMAT:
+        if not isinstance(data, Mapping) or set(data) - _OPTIONAL_KEYS != _KEYS or data["format"] != _FORMAT:
             raise ArtifactError(f"{folder}: manifest of an unknown form; this version reads format {_FORMAT}")
         for name in data["files"]:
             if Path(name).name != name or name in {"", ".", ".."}:
@@ -139,6 +143,7 @@ class Artifact:
             files=tuple(sorted(data["files"].items())),
             tuned_coverage=data["tuned_coverage"],
             model_bytes=data["model_bytes"],
+            activation_bytes=None if data.get("activation_bytes") is None else int(data["activation_bytes"]),
         )
 
 

@@ -186,7 +186,9 @@ class LocalProfiler:
         return None if reason is None else ProfileFailure(kind="bad_artifact", reason=reason)
 
     def _footprint(self, artifact: Artifact, device: DeviceSpec) -> int:
-        return footprint_bytes(artifact.model_bytes, cache_bytes(device.cores[0], 2) or _USUAL_L2_BYTES)
+        return footprint_bytes(
+            artifact.model_bytes, cache_bytes(device.cores[0], 2) or _USUAL_L2_BYTES, artifact.activation_bytes
+        )
 
     def sustain(
         self, artifact: Artifact, duration_s: float, protocol: MeasureProtocol, *, parity_tolerance: float | None = None

@@ -125,6 +125,11 @@ def state_bytes(candidate: Candidate, phase: str) -> int | None:
     return STATES[candidate.head.kind](candidate, phase) if candidate.head.kind in STATES else None
 
 
+def activation_bytes(candidate: Candidate, phase: str | None = None) -> int:
+    """Activations alive at once, at most: twice what its largest layer reads and writes, as a residual may wait."""
+    return 2 * max((layer.input_bytes + layer.output_bytes for layer in layers_of(candidate, phase)), default=0)
+
+
 def num_macs(candidate: Candidate, phase: str | None = None) -> int:
     """Multiply-accumulates of one sample: convolutions, linear layers and both attention products."""
     return sum(layer.num_macs for layer in layers_of(candidate, phase))

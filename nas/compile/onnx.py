@@ -23,6 +23,7 @@ from nas.compile.memory import (
 from nas.errors import NasError
 from profilers.artifact import Artifact, hash_file
 from search_spaces.candidate import Candidate
+from search_spaces.layers import activation_bytes
 
 MODEL_NAME = "model.onnx"
 DATA_NAME = "model.onnx.data"
@@ -124,6 +125,7 @@ def onnx_artifact(candidate: Candidate, phase: str, folder: Path, built: BuiltFi
         files=tuple(sorted((name, hash_file(folder / name)) for name in built.names)),
         tuned_coverage=None,
         model_bytes=sum((folder / name).stat().st_size for name in built.names if name != PARITY_NAME),
+        activation_bytes=activation_bytes(candidate, phase),
     )
     artifact.save()
     return artifact

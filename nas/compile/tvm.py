@@ -27,6 +27,7 @@ from profilers.artifact import Artifact, ArtifactError, hash_file
 from profilers.device import DeviceSpec
 from profilers.json_file import write_json
 from search_spaces.candidate import Candidate
+from search_spaces.layers import activation_bytes
 
 _BUILDING = ".building-"
 MAX_JOBS_PER_WORKER = 64
@@ -259,6 +260,7 @@ class TvmCompiler:
             files=tuple(sorted((name, hash_file(folder / name)) for name in built.names)),
             tuned_coverage=coverage,
             model_bytes=(folder / compile_worker.LIBRARY_NAME).stat().st_size,
+            activation_bytes=_values_alive(request),
         )
 
     @staticmethod
@@ -324,6 +326,13 @@ def _remove_abandoned(artifacts: Path) -> None:
         pid = folder.name.removeprefix(_BUILDING).split("-")[0]
         if not pid.isdigit() or not psutil.pid_exists(int(pid)):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _values_alive(request: CompileRequest | OnnxRequest) -> int | None:
+    """`Artifact.activation_bytes`: by the layers of a candidate; of a model file the request does not say."""
+    if isinstance(request, OnnxRequest):
+        return None
+    return activation_bytes(Candidate.from_json(json.loads(request.candidate_json)), request.phase)
 
 
 def _failure(clock: Stopwatch, reason: str, kind: CompileFailureKind = "failed") -> CompileFailure:

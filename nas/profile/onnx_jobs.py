@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,11 +69,13 @@ def _prepared(path: str, shapes: Shapes, folder: str, num_threads: int) -> Prepa
     except Exception as error:  # whatever an operator raises when it runs
         reason = f"it cannot be run ({_first_line(error)}); try other sizes with --input"
         raise ModelFileError(f"{path}: {reason}") from error
+    planned = planned_memory_bytes(folded)
+    replace(artifact, activation_bytes=planned).save()
     return PreparedModel(
         artifact_folder=str(artifact.folder),
         folded=str(place / FOLDED_NAME),
         num_operators=len(folded.graph.node),
-        planned_memory_bytes=planned_memory_bytes(folded),
+        planned_memory_bytes=planned,
     )
 
 
@@ -127,6 +129,7 @@ def _quantised(float32: Artifact, folded: Path, folder: Path) -> Artifact:
         phase=float32.phase,
         precision=INT8,
         num_threads=float32.num_threads,
+        activation_bytes=float32.activation_bytes,
     )
     target.unlink()
     return artifact

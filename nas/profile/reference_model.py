@@ -85,11 +85,14 @@ def _artifact(graph: onnx.GraphProto, folder: Path, num_threads: int) -> Artifac
     import onnx
     from onnx import helper
 
+    from nas.profile.onnx_file import planned_memory_bytes
     from profilers.runtimes.onnxruntime import make_onnx_artifact
 
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "source.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    artifact = make_onnx_artifact(path, folder, num_threads=num_threads)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, path)
+    activation_bytes = planned_memory_bytes(model)
+    artifact = make_onnx_artifact(path, folder, num_threads=num_threads, activation_bytes=activation_bytes)
     path.unlink()
     return artifact

@@ -33,6 +33,10 @@ MAX_OBSERVATIONS = 400
 NUM_DRAWN = 400
 """Candidates at which a function is drawn: those of the largest expected gain."""
 
+BEYOND = 0.1
+"""Hypervolume is counted up to so much beyond the budget, as a share of the costs there are: up to the budget itself
+the best network within it adds next to nothing, as it is seldom much cheaper, and a search does not look for it."""
+
 MIN_WITHIN = 0.25
 """Candidates that meet the budgets with a smaller probability are not proposed while others are there."""
 
@@ -124,6 +128,7 @@ class Proposer:
         if len(known.qualities) < NUM_SPREAD:
             return
         self._warp, self._processes = self._learn(known, _learned(known, rng), rng)
+        maximum = maximum + BEYOND * np.maximum(maximum - lowest, 0.0)
         self._floor = float(known.qualities.min()) if worst is None else worst
         qualities, costs = known.qualities[known.is_within], known.costs[known.is_within]
         if len(pending[0]):

@@ -76,6 +76,7 @@ def make_onnx_artifact(
     phase: str = "infer",
     precision: str = "float32",
     num_threads: int = 1,
+    activation_bytes: int | None = None,
     seed: int = 0,
 ) -> Artifact:
     """Makes `folder` an artifact that runs `model` with ONNX Runtime.
@@ -88,7 +89,7 @@ def make_onnx_artifact(
         outputs: the reference's answers; None takes ONNX Runtime's own without any graph
             optimisation, which checks its optimiser and nothing else.
         candidate_id: None takes the start of the file's SHA-256.
-        phase, precision, num_threads: see `Artifact`.
+        phase, precision, num_threads, activation_bytes: see `Artifact`.
         seed: for the drawn inputs.
 
     Raises:
@@ -115,6 +116,7 @@ def make_onnx_artifact(
         files=((MODEL_NAME, digest), (PARITY_NAME, hash_file(folder / PARITY_NAME))),
         tuned_coverage=None,
         model_bytes=(folder / MODEL_NAME).stat().st_size,
+        activation_bytes=activation_bytes,
     )
     artifact.save()
     return artifact
