@@ -8,6 +8,7 @@ from profilers.canary import (
     CanaryHistory,
     CanaryReading,
     drift_cause,
+    footprint_bytes,
     quiet_level,
     worst_drift,
 )
@@ -145,3 +146,11 @@ def test_limits_are_the_slowest_readings_that_are_still_nothing() -> None:
     assert (limits.compute_ms, limits.bandwidth_ms) == pytest.approx((2.06, 1.5))
     assert reading(2.05, 1.49).is_within(limits)
     assert not reading(2.07, 1.0).is_within(limits) and not reading(2.0, 1.51).is_within(limits)
+
+
+def test_a_program_of_the_private_cache_has_its_canary_there_and_any_other_beyond_it() -> None:
+    l2_bytes = 1 << 20
+    assert footprint_bytes(300_000, l2_bytes, 400_000) == l2_bytes // 2
+    assert footprint_bytes(300_000, l2_bytes, 600_000) == 4 << 20, "together they do not fit"
+    assert footprint_bytes(300_000, l2_bytes) == 4 << 20, "how large its values are is not known"
+    assert footprint_bytes(0, l2_bytes, 60_000_000) == 4 << 20

@@ -6,7 +6,7 @@ import pytest
 
 from search_spaces.candidate import BlockSpec, Candidate, CandidateError
 from search_spaces.image_layers import convolution
-from search_spaces.layers import input_shape, layers_of, layers_of_block, num_macs, num_params
+from search_spaces.layers import activation_bytes, input_shape, layers_of, layers_of_block, num_macs, num_params
 
 
 def make_candidate(*blocks: BlockSpec, channels: int = 3) -> Candidate:
@@ -93,3 +93,10 @@ def test_an_image_block_after_the_classifier_is_refused() -> None:
 def test_an_unknown_input_is_refused() -> None:
     with pytest.raises(CandidateError, match=r"input kind 'sound' is unknown; known: \['image'"):
         input_shape(BlockSpec.of("sound", length=3))
+
+
+def test_values_alive_at_once_are_at_least_what_any_layer_reads_and_writes() -> None:
+    candidate = make_candidate(BlockSpec.of("stem", width=16, stride=1))
+    largest = max(layer.input_bytes + layer.output_bytes for layer in layers_of(candidate))
+    assert largest == 4 * (3 * 48 + 16 * 48)
+    assert activation_bytes(candidate) == 2 * largest

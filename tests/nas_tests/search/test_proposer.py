@@ -41,3 +41,13 @@ def test_the_starting_design_asks_earlier_studies_where_there_are_any() -> None:
     assert qualities[warm[0].index] > np.mean([qualities[choice.index] for choice in cold])
     assert 0.3 < pool.costs[warm[0].index, 0] < 0.5, "it keeps to the fourth of eight shares of the cost"
     assert warm[0].gain is None
+
+
+def test_the_best_network_within_the_budget_is_looked_for_although_it_is_hardly_cheaper() -> None:
+    """Up to the budget itself, a network that costs all of it adds no hypervolume, however good it is."""
+    rng = np.random.default_rng(3)
+    known = rng.normal(size=(12, 2))
+    costs = np.linspace(0.1, 0.9, 12)
+    pool = Pool(features=np.array([[3.0, 0.0], [-3.0, 0.0]]), costs=np.array([[1.0], [0.95]]), within=np.ones(2))
+    expected = proposer(known, costs).expected(pool)
+    assert expected[0] > 0 and expected[0] > expected[1]

@@ -42,3 +42,11 @@ def test_a_missing_file_and_a_file_that_is_no_model_are_refused(tmp_path: Path) 
     (tmp_path / "bad.onnx").write_bytes(b"bad")
     with pytest.raises(ProfilerError, match="cannot load it"):
         make_onnx_artifact(tmp_path / "bad.onnx", tmp_path / "a")
+
+
+def test_how_large_its_values_are_is_part_of_an_artifact_where_it_is_known(onnx_model: Path, tmp_path: Path) -> None:
+    unknown = make_onnx_artifact(onnx_model, tmp_path / "a")
+    known = make_onnx_artifact(onnx_model, tmp_path / "b", activation_bytes=4096)
+    assert Artifact.load(unknown.folder).activation_bytes is None and "activation_bytes" not in unknown.to_json()
+    assert Artifact.load(known.folder) == known and known.activation_bytes == 4096
+    assert known.digest != unknown.digest
