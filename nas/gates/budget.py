@@ -11,13 +11,17 @@ def spent(budget: Budget, cost: CandidateCost) -> tuple[float, float] | None:
     """What a candidate uses of a resolved budget, in the budget's base unit.
 
     Returns:
-        Lower and upper bound, equal for what is counted. None when it was not measured.
+        Lower and upper bound, equal for what is counted; of a candidate that was not measured, those of its prediction.
+        None when nothing is known.
     """
     if budget.metric == "latency_ms":
         estimate = cost.latency(budget.phase) if budget.phase else None
         return None if estimate is None else (estimate.lower_ms, estimate.upper_ms)
     amount = getattr(cost, budget.metric)
-    return None if amount is None else (amount, amount)
+    if amount is not None:
+        return amount, amount
+    guess = cost.predicted(budget.metric)
+    return None if guess is None else (guess.lower, guess.upper)
 
 
 def budget_verdict(budgets: tuple[Budget, ...], cost: CandidateCost) -> BudgetVerdict | None:
@@ -64,6 +68,9 @@ def predicted_violations(budgets: tuple[Budget, ...], cost: CandidateCost) -> tu
     for budget in budgets:
         estimate = cost.latency(budget.phase) if budget.metric == "latency_ms" and budget.phase else None
         amount = estimate.latency_ms if estimate is not None else getattr(cost, budget.metric, None)
+        guess = cost.predicted(budget.metric)
+        if amount is None and guess is not None:
+            amount = guess.value
         if amount is not None:
             result.append((str(budget), amount / budget.maximum - 1.0))
     return tuple(result)
