@@ -120,7 +120,11 @@ class CandidateCost:
             "tuned_coverage": self.tuned_coverage,
             "parity_max_abs": self.parity_max_abs,
             "state_bytes": self.state_bytes,
-            **({"predicted_amounts": [asdict(each) for each in self.predicted_amounts]} if self.predicted_amounts else {}),
+            **(
+                {"predicted_amounts": [asdict(each) for each in self.predicted_amounts]}
+                if self.predicted_amounts
+                else {}
+            ),
         }
 
     @classmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nas.budget import Budget, format_amount
+from nas.budget import Budget, Metric, format_amount
 from nas.trial import CandidateCost
 from profilers.measurement import BudgetVerdict, verdict
 
@@ -84,13 +84,17 @@ def explain_miss(budgets: tuple[Budget, ...], cost: CandidateCost) -> str:
         if amount is None:
             parts.append(f"{budget}: {budget.metric} was not measured")
         elif amount[1] > budget.maximum:
-            low, high = (_rounded(budget, bound) for bound in amount)
+            low, high = (rounded_amount(budget.metric, bound) for bound in amount)
             seen = high if amount[0] == amount[1] else f"{low} to {high}"
             doubt = ", undecided after all looks" if amount[0] <= budget.maximum else ""
             parts.append(f"{budget}: seen {seen}{doubt}")
     return "; ".join(parts)
 
 
-def _rounded(budget: Budget, amount: float) -> str:
-    """Latencies to four digits, which is finer than any interval; counts exactly."""
-    return format_amount(budget.metric, float(f"{amount:.4g}") if budget.metric == "latency_ms" else amount)
+def rounded_amount(metric: Metric, amount: float) -> str:
+    """Latencies to four digits, which is finer than any interval; whole numbers exactly, and no half bytes.
+
+    >>> rounded_amount("latency_ms", 1.23456), rounded_amount("peak_memory_bytes", 2.0**20)
+    ('1.235ms', '1MiB')
+    """
+    return format_amount(metric, float(f"{amount:.4g}") if metric == "latency_ms" else round(amount))

@@ -164,7 +164,7 @@ def screen_candidate(proposal: Proposal, bench: Workbench) -> Proposal | Afforda
         # A budget on what no model predicts is met by measurement alone.
         is_affordable = budget_verdict(bench.budgets, cost) == "meets"
         return Affordable(proposal=proposal, cost=cost, seconds=()) if is_affordable else proposal
-    reason = f"predicted {screened.prediction}; {screened.allowed} allowed; not measured"
+    reason = f"predicted {screened.prediction}; {screened.budget} allowed; not measured"
     return Stopped(proposal=proposal, outcome=Outcome.PREDICTED_OVER_BUDGET, reason=reason, cost=cost, seconds=())
 
 

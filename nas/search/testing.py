@@ -283,7 +283,9 @@ class FakeWorkbench:
         """What `kernel_times` knows of the candidates' layers."""
         layers = [layer for candidate in candidates for layer in layers_of(candidate, phase)]
         return {
-            layer.signature: self.kernel_times[layer.signature] for layer in layers if layer.signature in self.kernel_times
+            layer.signature: self.kernel_times[layer.signature]
+            for layer in layers
+            if layer.signature in self.kernel_times
         }
 
     def remember(

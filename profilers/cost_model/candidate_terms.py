@@ -34,7 +34,6 @@ _TERMS = (
 )
 _KNOWN_TIMES = Term(name="known kernel times", kind="cost", share=0.8, spread=0.3)
 """Beside the call of the network and what calling kernels costs: a tuner times a kernel warm and by itself."""
-_FIXED_TERMS = 2
 _BYTE_TERMS = (
     Term(name="runtime", kind="constant", share=0.3, spread=0.4),
     Term(name="bytes of weights", kind="cost", share=0.4, spread=0.4),
@@ -140,14 +139,15 @@ def _with_seconds(plain: Variant, seconds: np.ndarray) -> Variant:
 
     The variant without them stays (see `with_other_device`): where they mislead, measurements decide against them.
     """
+    kept = {"constant": 1.0, "kernel calls": 0.5}
     terms = [
-        term if at < _FIXED_TERMS else Term(name=term.name, kind=term.kind, share=0.0, spread=term.spread / 2)
-        for at, term in enumerate(plain.terms)
-    ]
-    halved = [replace(term, share=term.share / 2) if at == 1 else term for at, term in enumerate(terms)]
+        Term(name=term.name, kind=term.kind, share=kept.get(term.name, kept.get(term.kind, 0.0)) * term.share,
+             spread=term.spread / 2)
+        for term in plain.terms
+    ]  # fmt: skip
     return Variant(
         name=f"{plain.name} beside known kernel times",
-        terms=(*halved, _KNOWN_TIMES),
+        terms=(*terms, _KNOWN_TIMES),
         values=np.column_stack([plain.values, seconds]),
     )
 

@@ -85,9 +85,7 @@ class Calibration:
             for target, seen in (amounts or {}).items()
             if len(seen) >= MIN_SAMPLES
         )
-        return cls(
-            fingerprint=fingerprint, phase=phase, encoder=encoder, samples=samples, model=model, amounts=others
-        )
+        return cls(fingerprint=fingerprint, phase=phase, encoder=encoder, samples=samples, model=model, amounts=others)
 
     def refitted(self, encoder: CandidateEncoder) -> Calibration:
         """The same measurements seen through another encoder, one with other known kernel times for instance."""
@@ -269,7 +267,16 @@ def load(path: Path, key: CalibrationKey) -> Calibration:
         calibration = Calibration.from_json(json.loads(path.read_text()))
     except FileNotFoundError as error:
         raise CostModelError(f"{path}: there is no calibration{again}") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, CandidateError, CostModelError, RecursionError) as error:
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        CandidateError,
+        CostModelError,
+        RecursionError,
+    ) as error:
         raise CostModelError(f"{path}: not a calibration that this version can read ({error!r}){again}") from error
     foreign = [
         f"{name} is {getattr(calibration.key, name)!r}, allowed here: {getattr(key, name)!r}"

@@ -309,7 +309,7 @@ def prefill_ms(candidate: Candidate) -> float:
 def screener_of(ledger: Ledger, calibrated: dict[str, Callable[[Candidate], float]]) -> Screener:
     models = [
         PhaseModel(
-            encoder=encoder_of(LARGE, phase), phase=phase, fingerprint="f", ledger=ledger,
+            encoder=encoder_of(LARGE, phase), phase=phase, ledger=ledger,
             calibrated=[(each, calibrated[phase](each)) for each in POOL] if phase in calibrated else (),
         )
         for phase in TIMED
