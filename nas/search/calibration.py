@@ -49,7 +49,7 @@ class HeldOut:
         predictor: `model`, `macs` or `counts`.
         mape: mean absolute relative error.
         within5, within10: share of predictions within 5 and 10% of the measurement.
-        spearman, kendall: rank correlations.
+        spearman, kendall: rank correlations; None where all values are equal.
         coverage90: share of measurements inside the 90% intervals; None for a baseline, which has none.
     """
 
@@ -57,8 +57,8 @@ class HeldOut:
     mape: float
     within5: float
     within10: float
-    spearman: float
-    kendall: float
+    spearman: float | None
+    kendall: float | None
     coverage90: float | None
 
 
@@ -231,13 +231,14 @@ def _errors(predictor: str, predicted: np.ndarray, truth: np.ndarray, coverage90
     from scipy.stats import kendalltau, spearmanr
 
     wrong = np.abs(predicted / truth - 1)
+    has_order = len(set(predicted.tolist())) > 1 and len(set(truth.tolist())) > 1
     return HeldOut(
         predictor=predictor,
         mape=float(wrong.mean()),
         within5=float((wrong <= 0.05).mean()),
         within10=float((wrong <= 0.1).mean()),
-        spearman=float(spearmanr(predicted, truth).statistic),
-        kendall=float(kendalltau(predicted, truth).statistic),
+        spearman=float(spearmanr(predicted, truth).statistic) if has_order else None,
+        kendall=float(kendalltau(predicted, truth).statistic) if has_order else None,
         coverage90=coverage90,
     )
 
