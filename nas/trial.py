@@ -110,6 +110,7 @@ class CandidateCost:
     def to_json(self) -> dict[str, Any]:
         """Plain JSON that `from_json` reads back."""
         # By hand: `asdict` copies recursively, which 10,000 trials would notice.
+        predicted = [asdict(each) for each in self.predicted_amounts]
         return {
             "latencies": [[phase, asdict(estimate)] for phase, estimate in self.latencies],
             "num_params": self.num_params,
@@ -120,11 +121,7 @@ class CandidateCost:
             "tuned_coverage": self.tuned_coverage,
             "parity_max_abs": self.parity_max_abs,
             "state_bytes": self.state_bytes,
-            **(
-                {"predicted_amounts": [asdict(each) for each in self.predicted_amounts]}
-                if self.predicted_amounts
-                else {}
-            ),
+            **({"predicted_amounts": predicted} if predicted else {}),
         }
 
     @classmethod

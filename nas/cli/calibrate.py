@@ -105,9 +105,8 @@ def _print(result: CalibrationResult, path: Path) -> None:
     share = "" if result.known_share is None else f", {result.known_share:.0%} of the work of those to test on"
     print(f"known kernel times: {known}{share}")
     console = Console(width=120)
-    predictors = {"latency_ms": model.predictor} | {
-        each.target: each.model.predictor for each in result.calibration.amounts
-    }
+    predictors: dict[str, str] = {"latency_ms": model.predictor}
+    predictors |= {each.target: each.model.predictor for each in result.calibration.amounts}
     for target, errors in (("latency_ms", result.held_out), *result.other_held_out):
         if not errors:
             continue
@@ -117,15 +116,14 @@ def _print(result: CalibrationResult, path: Path) -> None:
         for each in errors:
             grid.add_row(
                 each.predictor, f"{each.mape:.1%}", f"{each.within5:.0%}", f"{each.within10:.0%}",
-                f"{each.spearman:.3f}", f"{each.kendall:.3f}",
+                *("" if rank is None else f"{rank:.3f}" for rank in (each.spearman, each.kendall)),
                 "" if each.coverage90 is None else f"{each.coverage90:.0%}",
             )  # fmt: skip
         console.print(grid)
-    for target, predictor in predictors.items():
+    for name, predictor in predictors.items():
         if predictor != "terms":
             print(
-                f"{target}: the baseline {predictor!r} did better than the model on samples left out in turn: it is"
-                " used"
+                f"{name}: the baseline {predictor!r} did better than the model on samples left out in turn: it is used"
             )
     missing = sorted(set(AMOUNTS) - set(predictors))
     if missing:

@@ -1,8 +1,9 @@
 """Which tuned kernel serves which layer: told by operations and uses, from the plans of networks compiled earlier.
 
-A plan lists a network's kernels, their operations and how often each is called; the tuning database has their seconds.
-A layer's operations follow from its shapes. Where a network has several layers and kernels of the same operations, other
-networks tell them apart, or nobody does: such layers then have no known time. Neither torch nor TVM is needed.
+A plan lists a network's kernels, their operations and how often each is called; the tuning database has their
+seconds. A layer's operations follow from its shapes. Where a network has several layers and kernels of the same
+operations, other networks tell them apart, or nobody does: such layers then have no known time. Neither torch nor TVM
+is needed.
 """
 
 from __future__ import annotations

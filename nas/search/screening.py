@@ -2,8 +2,9 @@
 
 Those surely over a budget on latency, model size or peak memory are not compiled. Those surely within every one may be
 trained before they are measured, where the study asks for that; they are measured when they reach the front. There is
-one model for each phase that is timed and each of these costs. It learns from `nas calibrate`, where that was run on this device, and from every measurement of
-the study. A share of what it is sure about is measured all the same; from those we know how often it is wrong.
+one model for each phase that is timed and each of these costs. It learns from `nas calibrate`, where that was run on
+this device, and from every measurement of the study. A share of what it is sure about is measured all the same; from
+those we know how often it is wrong.
 """
 
 from __future__ import annotations

@@ -281,12 +281,8 @@ class FakeWorkbench:
 
     def kernel_seconds(self, candidates: Sequence[Candidate], phase: str) -> Mapping[Signature, float]:
         """What `kernel_times` knows of the candidates' layers."""
-        layers = [layer for candidate in candidates for layer in layers_of(candidate, phase)]
-        return {
-            layer.signature: self.kernel_times[layer.signature]
-            for layer in layers
-            if layer.signature in self.kernel_times
-        }
+        needed = {layer.signature for candidate in candidates for layer in layers_of(candidate, phase)}
+        return {signature: seconds for signature, seconds in self.kernel_times.items() if signature in needed}
 
     def remember(
         self, trial: int, stage: str, work: Callable[[], tuple[Mapping[str, Any] | None, float]]

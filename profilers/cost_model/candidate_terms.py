@@ -91,7 +91,7 @@ class CandidateEncoder:
         )
 
     def with_kernel_times(self, times: KernelTimes | None, typical: Sequence[Candidate]) -> CandidateEncoder:
-        """The same with other known kernel times, or without any; the mean of `typical` is then typical of their sum."""
+        """The same with other known kernel times, or without any; `typical` candidates say what is typical of them."""
         if times is None:
             return replace(self, kernel_times=None, typical_s=1.0)
         seconds = [times.seconds_of(layers_of(candidate, self.phase)) for candidate in typical]

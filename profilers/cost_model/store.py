@@ -23,6 +23,8 @@ _FORMAT = 2
 _READABLE = (1, _FORMAT)
 """Format 1 had latencies alone: it is read as a calibration without other costs and without known kernel times."""
 
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
 Samples = tuple[tuple[Candidate, float], ...]
 
 
@@ -267,16 +269,7 @@ def load(path: Path, key: CalibrationKey) -> Calibration:
         calibration = Calibration.from_json(json.loads(path.read_text()))
     except FileNotFoundError as error:
         raise CostModelError(f"{path}: there is no calibration{again}") from error
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        CandidateError,
-        CostModelError,
-        RecursionError,
-    ) as error:
+    except (*_UNREADABLE, CandidateError, CostModelError) as error:
         raise CostModelError(f"{path}: not a calibration that this version can read ({error!r}){again}") from error
     foreign = [
         f"{name} is {getattr(calibration.key, name)!r}, allowed here: {getattr(key, name)!r}"
