@@ -50,6 +50,22 @@ _INFRASTRUCTURE = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedAmount:
+    """A size or a peak of memory that a cost model predicts, of the phase that takes most.
+
+    Attributes:
+        metric: `model_bytes` or `peak_memory_bytes`.
+        value: the best guess, in bytes.
+        lower, upper: ends of the 90% interval.
+    """
+
+    metric: str
+    value: float
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateCost:
     """What one candidate costs on the study's device, besides its quality.
 
@@ -64,6 +80,7 @@ class CandidateCost:
         parity_max_abs: the largest over the timed phases.
         state_bytes: what a network keeps from one call to the next after the primary phase, caches for
             instance; None for networks that keep nothing.
+        predicted_amounts: of a candidate that was not measured, what a cost model says besides its latencies.
     """
 
     latencies: tuple[tuple[str, LatencyEstimate], ...]
@@ -75,6 +92,11 @@ class CandidateCost:
     tuned_coverage: float | None
     parity_max_abs: float | None
     state_bytes: int | None = None
+    predicted_amounts: tuple[PredictedAmount, ...] = ()
+
+    def predicted(self, metric: str) -> PredictedAmount | None:
+        """The prediction of a size or a peak; None where there is none."""
+        return next((each for each in self.predicted_amounts if each.metric == metric), None)
 
     def latency(self, phase: str) -> LatencyEstimate | None:
         """The latency of `phase`; None when it was not timed."""
@@ -82,12 +104,13 @@ class CandidateCost:
 
     @property
     def is_measured(self) -> bool:
-        """Whether its latencies are measurements; a cost model predicted them otherwise, all of them."""
-        return all(estimate.source == "measured" for _, estimate in self.latencies)
+        """Whether its costs are measurements; a cost model predicted them otherwise, all of them."""
+        return not self.predicted_amounts and all(estimate.source == "measured" for _, estimate in self.latencies)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON that `from_json` reads back."""
         # By hand: `asdict` copies recursively, which 10,000 trials would notice.
+        predicted = [asdict(each) for each in self.predicted_amounts]
         return {
             "latencies": [[phase, asdict(estimate)] for phase, estimate in self.latencies],
             "num_params": self.num_params,
@@ -98,16 +121,18 @@ class CandidateCost:
             "tuned_coverage": self.tuned_coverage,
             "parity_max_abs": self.parity_max_abs,
             "state_bytes": self.state_bytes,
+            **({"predicted_amounts": predicted} if predicted else {}),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CandidateCost:
         """The inverse of `to_json`; unknown or missing keys raise `TypeError` or `KeyError`.
 
-        `state_bytes` may be missing: a ledger from before there was one still loads.
+        `state_bytes` and `predicted_amounts` may be missing: a ledger from before there were any still loads.
         """
         latencies = tuple((phase, LatencyEstimate(**estimate)) for phase, estimate in data["latencies"])
-        return cls(**{**data, "latencies": latencies})
+        predicted = tuple(PredictedAmount(**each) for each in data.get("predicted_amounts", ()))
+        return cls(**{**data, "latencies": latencies, "predicted_amounts": predicted})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,7 +69,7 @@ def calibrate(
 
 
 def _to_json(result: CalibrationResult, path: Path) -> dict[str, object]:
-    model = result.calibration.model
+    model, times = result.calibration.model, result.calibration.encoder.kernel_times
     return {
         "space": result.calibration.encoder.space,
         "phase": result.calibration.phase,
@@ -82,6 +82,10 @@ def _to_json(result: CalibrationResult, path: Path) -> dict[str, object]:
         "seconds": result.seconds,
         "left_out_in_turn": dict(model.held_out),
         "held_out": [asdict(each) for each in result.held_out],
+        "held_out_of": {target: [asdict(each) for each in errors] for target, errors in result.other_held_out},
+        "predictors": {each.target: each.model.predictor for each in result.calibration.amounts},
+        "known_kernels": 0 if times is None else len(times.kernels),
+        "known_share": result.known_share,
     }
 
 
@@ -90,20 +94,38 @@ def _print(result: CalibrationResult, path: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    model = result.calibration.model
-    grid = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for column in ("predictor", "MAPE", "within 5%", "within 10%", "Spearman", "Kendall", "in 90% interval"):
-        grid.add_column(column, justify="left" if column == "predictor" else "right")
-    for each in result.held_out:
-        grid.add_row(
-            each.predictor, f"{each.mape:.1%}", f"{each.within5:.0%}", f"{each.within10:.0%}", f"{each.spearman:.3f}",
-            f"{each.kendall:.3f}", "" if each.coverage90 is None else f"{each.coverage90:.0%}",
-        )  # fmt: skip
+    from profilers.cost_model.candidate_terms import AMOUNTS
+
+    model, times = result.calibration.model, result.calibration.encoder.kernel_times
     print(
         f"{model.num_samples} candidates fitted, {len(result.tested)} others to test on, {result.num_failed} failed,"
         f" {result.seconds:.0f} s"
     )
-    Console(width=120).print(grid)
-    if model.predictor != "terms":
-        print(f"the baseline {model.predictor!r} did better than the model on samples left out in turn: it is used")
+    known = "none, the layers alone are used" if times is None else f"{len(times.kernels)} of the tuning database"
+    share = "" if result.known_share is None else f", {result.known_share:.0%} of the work of those to test on"
+    print(f"known kernel times: {known}{share}")
+    console = Console(width=120)
+    predictors: dict[str, str] = {"latency_ms": model.predictor}
+    predictors |= {each.target: each.model.predictor for each in result.calibration.amounts}
+    for target, errors in (("latency_ms", result.held_out), *result.other_held_out):
+        if not errors:
+            continue
+        grid = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+        for column in (target, "MAPE", "within 5%", "within 10%", "Spearman", "Kendall", "in 90% interval"):
+            grid.add_column(column, justify="left" if column == target else "right")
+        for each in errors:
+            grid.add_row(
+                each.predictor, f"{each.mape:.1%}", f"{each.within5:.0%}", f"{each.within10:.0%}",
+                *("" if rank is None else f"{rank:.3f}" for rank in (each.spearman, each.kendall)),
+                "" if each.coverage90 is None else f"{each.coverage90:.0%}",
+            )  # fmt: skip
+        console.print(grid)
+    for name, predictor in predictors.items():
+        if predictor != "terms":
+            print(
+                f"{name}: the baseline {predictor!r} did better than the model on samples left out in turn: it is used"
+            )
+    missing = sorted(set(AMOUNTS) - set(predictors))
+    if missing:
+        print(f"not measured on this device, so not predicted: {', '.join(missing)}")
     print(f"saved: {path}")

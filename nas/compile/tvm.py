@@ -185,6 +185,13 @@ class TvmCompiler:
         assert isinstance(planned, CompilePlan)
         return planned.tasks
 
+    def known_plan(self, candidate: Candidate, phase: str, *, seed: int = 0) -> tuple[KernelTask, ...] | None:
+        """The kernels of a candidate that was compiled before with random weights; None where that is not known."""
+        request = CompileRequest(
+            candidate_json=candidate.canonical_json(), phase=phase, weights=None, seed=seed, target=self._device.target
+        )
+        return self._known_plan(self._identity(request))
+
     def missing(self, tasks: Sequence[KernelTask]) -> list[KernelTask]:
         """Those kernels that `tune` would tune."""
         return self._tuner.missing(tasks, self.database, refines=True)

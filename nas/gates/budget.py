@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nas.budget import Budget, format_amount
+from nas.budget import Budget, Metric, format_amount
 from nas.trial import CandidateCost
 from profilers.measurement import BudgetVerdict, verdict
 
@@ -11,13 +11,17 @@ def spent(budget: Budget, cost: CandidateCost) -> tuple[float, float] | None:
     """What a candidate uses of a resolved budget, in the budget's base unit.
 
     Returns:
-        Lower and upper bound, equal for what is counted. None when it was not measured.
+        Lower and upper bound, equal for what is counted; of a candidate that was not measured, those of its prediction.
+        None when nothing is known.
     """
     if budget.metric == "latency_ms":
         estimate = cost.latency(budget.phase) if budget.phase else None
         return None if estimate is None else (estimate.lower_ms, estimate.upper_ms)
     amount = getattr(cost, budget.metric)
-    return None if amount is None else (amount, amount)
+    if amount is not None:
+        return amount, amount
+    guess = cost.predicted(budget.metric)
+    return None if guess is None else (guess.lower, guess.upper)
 
 
 def budget_verdict(budgets: tuple[Budget, ...], cost: CandidateCost) -> BudgetVerdict | None:
@@ -64,6 +68,9 @@ def predicted_violations(budgets: tuple[Budget, ...], cost: CandidateCost) -> tu
     for budget in budgets:
         estimate = cost.latency(budget.phase) if budget.metric == "latency_ms" and budget.phase else None
         amount = estimate.latency_ms if estimate is not None else getattr(cost, budget.metric, None)
+        guess = cost.predicted(budget.metric)
+        if amount is None and guess is not None:
+            amount = guess.value
         if amount is not None:
             result.append((str(budget), amount / budget.maximum - 1.0))
     return tuple(result)
@@ -77,13 +84,17 @@ def explain_miss(budgets: tuple[Budget, ...], cost: CandidateCost) -> str:
         if amount is None:
             parts.append(f"{budget}: {budget.metric} was not measured")
         elif amount[1] > budget.maximum:
-            low, high = (_rounded(budget, bound) for bound in amount)
+            low, high = (rounded_amount(budget.metric, bound) for bound in amount)
             seen = high if amount[0] == amount[1] else f"{low} to {high}"
             doubt = ", undecided after all looks" if amount[0] <= budget.maximum else ""
             parts.append(f"{budget}: seen {seen}{doubt}")
     return "; ".join(parts)
 
 
-def _rounded(budget: Budget, amount: float) -> str:
-    """Latencies to four digits, which is finer than any interval; counts exactly."""
-    return format_amount(budget.metric, float(f"{amount:.4g}") if budget.metric == "latency_ms" else amount)
+def rounded_amount(metric: Metric, amount: float) -> str:
+    """Latencies to four digits, which is finer than any interval; whole numbers exactly, and no half bytes.
+
+    >>> rounded_amount("latency_ms", 1.23456), rounded_amount("peak_memory_bytes", 2.0**20)
+    ('1.235ms', '1MiB')
+    """
+    return format_amount(metric, float(f"{amount:.4g}") if metric == "latency_ms" else round(amount))

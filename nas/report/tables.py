@@ -99,6 +99,14 @@ def _reason(is_infrastructure: bool) -> Callable[[StudySummary, TrialRecord], Ce
     return lambda _summary, record: record.error if record.outcome.is_infrastructure == is_infrastructure else None
 
 
+def _predicted(metric: str, field: str) -> Callable[[StudySummary, TrialRecord], Cell]:
+    def value(_summary: StudySummary, record: TrialRecord) -> Cell:
+        guess = None if record.cost is None else record.cost.predicted(metric)
+        return None if guess is None else round(getattr(guess, field))
+
+    return value
+
+
 def _seconds(stage: str) -> Callable[[StudySummary, TrialRecord], Cell]:
     return lambda _summary, record: dict(record.seconds).get(stage)
 
@@ -161,6 +169,14 @@ TRIAL_COLUMNS: tuple[Column[TrialRecord], ...] = (
     Column("model_bytes", "bytes", "Code and weights on disk.", _cost("model_bytes")),
     Column("peak_memory_bytes", "bytes", "Largest resident size of the process that measured.",
            _cost("peak_memory_bytes")),
+    *(
+        Column(f"{metric}_predicted{suffix}", "bytes", meaning, _predicted(metric, field))
+        for metric in ("model_bytes", "peak_memory_bytes")
+        for suffix, field, meaning in (
+            ("", "value", "Cost model's estimate, where a budget names it; never measured."),
+            ("_lower", "lower", "Lower end of its interval."), ("_upper", "upper", "Upper end of its interval."),
+        )
+    ),
     Column("state_bytes", "bytes", "What the network keeps from one call to the next, caches for instance.",
            _cost("state_bytes")),
     Column("score_metric", "text",

@@ -138,14 +138,14 @@ def latency_audit(ledger: Ledger, phase: str, primary: str | None = None) -> Ord
 
     Args:
         ledger: of the study.
-        phase: of which latencies are compared: those of the candidates that were ruled out on its account.
+        phase: of which latencies are compared: those of the candidates that were ruled out or trusted on its account.
         primary: the study's primary phase, which audits of before there were several are of; None means `phase`.
     """
     records = {record.trial: record for record in ledger.records()}
     pairs = []
     for event in ledger.events(AUDIT_EVENT):
         record = records.get(event.detail["trial"])
-        is_mine = event.detail.get("phase", primary or phase) == phase
+        is_mine = event.detail.get("phase", primary or phase) == phase and "predicted_ms" in event.detail
         estimate = None if record is None or record.cost is None else record.cost.latency(phase)
         if is_mine and record is not None and estimate is not None and estimate.source == "measured":
             pairs.append((record.candidate.candidate_id, float(event.detail["predicted_ms"]), estimate.latency_ms))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,15 +14,18 @@ import numpy as np
 from nas.config import StudyConfig
 from nas.errors import NasError
 from nas.ledger import Ledger
-from nas.search.pipeline import Proposal, Stopped, Workbench, measure_phases
+from nas.search.pipeline import Proposal, Stopped, Workbench, compile_phase, measure_phase
 from nas.search.progress import Watcher
-from nas.search.screener import encoder_of, key_of, random_candidates
+from nas.search.screener import encoder_of, key_of, random_candidates, timed_encoder
+from nas.search.screening import at_least_a_page
 from nas.search.workbench import LocalWorkbench
 from profilers.cost_model import baselines
 from profilers.cost_model.baselines import BASELINES
+from profilers.cost_model.candidate_terms import AMOUNTS, Target
 from profilers.cost_model.selection import choose
 from profilers.cost_model.store import Calibration
 from search_spaces.candidate import Candidate
+from search_spaces.layers import layers_of
 from search_spaces.space import SearchSpace
 
 POOL = 2000
@@ -30,6 +33,8 @@ POOL = 2000
 MAX_FAILED_SHARE = 0.2
 
 Sample = tuple[Candidate, float]
+Costs = Mapping[Target, float]
+"""What one candidate was measured to cost."""
 
 
 class CalibrationError(NasError):
@@ -44,7 +49,7 @@ class HeldOut:
         predictor: `model`, `macs` or `counts`.
         mape: mean absolute relative error.
         within5, within10: share of predictions within 5 and 10% of the measurement.
-        spearman, kendall: rank correlations.
+        spearman, kendall: rank correlations; None where all values are equal.
         coverage90: share of measurements inside the 90% intervals; None for a baseline, which has none.
     """
 
@@ -52,8 +57,8 @@ class HeldOut:
     mape: float
     within5: float
     within10: float
-    spearman: float
-    kendall: float
+    spearman: float | None
+    kendall: float | None
     coverage90: float | None
 
 
@@ -67,6 +72,9 @@ class CalibrationResult:
         held_out: the model's errors on them, and the baselines'.
         num_failed: candidates without a latency: not compiled, wrong outputs, disturbed.
         seconds: wall clock of measuring everything.
+        other_held_out: (target, errors of its model and the baselines) of each other cost that was measured.
+        known_share: mean share of the tested candidates' work in kernels whose times the model knows; None without
+            known times, or without tests.
     """
 
     calibration: Calibration
@@ -74,6 +82,8 @@ class CalibrationResult:
     held_out: tuple[HeldOut, ...]
     num_failed: int
     seconds: float
+    other_held_out: tuple[tuple[Target, tuple[HeldOut, ...]], ...] = ()
+    known_share: float | None = None
 
 
 @contextmanager
@@ -120,62 +130,92 @@ def calibrate(
     tests, rest = pool[:num_tests], pool[num_tests:]
     chosen = choose(encoder.encode(rest), num_samples, np.random.default_rng(seed))
     wanted = [*(rest[int(at)] for at in chosen), *tests]
-    latencies = _measure_all(wanted, bench, watcher)
-    samples = [
-        (candidate, latency) for candidate, latency in zip(wanted, latencies, strict=True) if latency is not None
-    ]
+    measured = _measure_all(wanted, bench, watcher)
     test_ids = {candidate.candidate_id for candidate in tests}
+    fitted = [(each, costs) for each, costs in measured if each.candidate_id not in test_ids]
+    seen = [(each, costs) for each, costs in measured if each.candidate_id in test_ids]
     calibration = Calibration.fit(
-        fingerprint=fingerprint, phase=phase, encoder=encoder,
-        samples=tuple(sample for sample in samples if sample[0].candidate_id not in test_ids),
-    )  # fmt: skip
-    tested = tuple(sample for sample in samples if sample[0].candidate_id in test_ids)
+        fingerprint=fingerprint,
+        phase=phase,
+        # Kernels of the fitted candidates alone: those of the others shall be as unknown as in a search.
+        encoder=timed_encoder(encoder, [candidate for candidate, _ in fitted], space, bench.kernel_seconds),
+        samples=_samples(fitted, "latency_ms"),
+        amounts={target: _samples(fitted, target) for target in AMOUNTS},
+    )
+    tested = _samples(seen, "latency_ms")
+    others = [(each.target, _samples(seen, each.target)) for each in calibration.amounts]
     return CalibrationResult(
         calibration=calibration,
         tested=tested,
         held_out=held_out(calibration, tested) if len(tested) > 1 else (),
-        num_failed=len(wanted) - len(samples),
+        num_failed=len(wanted) - len(measured),
         seconds=time.monotonic() - started,
+        other_held_out=tuple(
+            (target, held_out(calibration, samples, target)) for target, samples in others if len(samples) > 1
+        ),
+        known_share=_known_share(calibration, tested),
     )
+
+
+def _samples(measured: Sequence[tuple[Candidate, Costs]], target: Target) -> tuple[Sample, ...]:
+    return tuple((candidate, costs[target]) for candidate, costs in measured if target in costs)
+
+
+def _known_share(calibration: Calibration, tested: Sequence[Sample]) -> float | None:
+    times = calibration.encoder.kernel_times
+    if times is None or not tested:
+        return None
+    shares = [times.known_share(layers_of(candidate, calibration.phase)) for candidate, _ in tested]
+    return float(np.mean(shares))
 
 
 def _distinct(candidates: Sequence[Candidate]) -> list[Candidate]:
     return list({candidate.candidate_id: candidate for candidate in candidates}.values())
 
 
-def _measure_all(candidates: Sequence[Candidate], bench: Workbench, watcher: Watcher) -> list[float | None]:
-    latencies: list[float | None] = []
+def _measure_all(candidates: Sequence[Candidate], bench: Workbench, watcher: Watcher) -> list[tuple[Candidate, Costs]]:
+    """Those that gave a latency, with what they cost."""
+    measured: list[tuple[Candidate, Costs]] = []
     for number, candidate in enumerate(candidates):
         watcher.stage("calibrate", number, len(candidates))
-        latency = _measure(Proposal(trial=number, candidate=candidate), bench)
-        if isinstance(latency, Stopped):
-            watcher.note(f"{candidate.candidate_id}: {latency.outcome.value}: {latency.reason}")
-        latencies.append(None if isinstance(latency, Stopped) else latency)
-        num_failed = latencies.count(None)
-        if num_failed > 5 and num_failed > MAX_FAILED_SHARE * len(latencies):
+        costs = _measure(Proposal(trial=number, candidate=candidate), bench)
+        if isinstance(costs, Stopped):
+            watcher.note(f"{candidate.candidate_id}: {costs.outcome.value}: {costs.reason}")
+        else:
+            measured.append((candidate, costs))
+        num_failed = number + 1 - len(measured)
+        if num_failed > 5 and num_failed > MAX_FAILED_SHARE * (number + 1):
             raise CalibrationError(
-                f"{num_failed} of {len(latencies)} candidates gave no latency, at last {candidate.candidate_id};"
+                f"{num_failed} of {number + 1} candidates gave no latency, at last {candidate.candidate_id};"
                 f" allowed: {MAX_FAILED_SHARE:.0%}; mend the cause above, then run the same command again"
             )
-    return latencies
+    return measured
 
 
-def _measure(proposal: Proposal, bench: Workbench) -> float | Stopped:
-    measured = measure_phases(proposal, bench)
-    if isinstance(measured, Stopped):
-        return measured
-    estimate = measured.cost.latency(bench.phases[0])
-    assert estimate is not None, "what was measured has a latency"
-    return estimate.latency_ms
+def _measure(proposal: Proposal, bench: Workbench) -> Costs | Stopped:
+    runnable = compile_phase(proposal, bench.phases[0], bench)
+    timed = runnable if isinstance(runnable, Stopped) else measure_phase(runnable, bench)
+    if isinstance(timed, Stopped):
+        return timed
+    costs: dict[Target, float] = {
+        "latency_ms": timed.estimate.latency_ms,
+        "model_bytes": at_least_a_page(timed.artifact.model_bytes),
+        "peak_memory_bytes": at_least_a_page(timed.measurement.peak_memory_bytes),
+    }
+    energy_mj = timed.measurement.energy_mj
+    # A counter that did not move measured nothing.
+    return costs if energy_mj is None or energy_mj <= 0 else {**costs, "energy_mj": energy_mj}
 
 
-def held_out(calibration: Calibration, tested: Sequence[Sample]) -> tuple[HeldOut, ...]:
-    """Errors of the model and of both baselines on candidates that no fit saw."""
-    encoded = calibration.encoder.encode([candidate for candidate, _ in tested])
-    truth = np.array([latency for _, latency in tested])
-    seen = calibration.model.predict(encoded)
-    fitted = calibration.encoder.encode([candidate for candidate, _ in calibration.samples])
-    measured = np.array([latency for _, latency in calibration.samples])
+def held_out(calibration: Calibration, tested: Sequence[Sample], target: Target = "latency_ms") -> tuple[HeldOut, ...]:
+    """Errors of the model of a cost, and of both baselines, on candidates that no fit saw."""
+    other = calibration.amount(target)
+    samples, model = (calibration.samples, calibration.model) if other is None else (other.samples, other.model)
+    encoded = calibration.encoder.encode([candidate for candidate, _ in tested], target)
+    truth = np.array([amount for _, amount in tested])
+    seen = model.predict(encoded)
+    fitted = calibration.encoder.encode([candidate for candidate, _ in samples], target)
+    measured = np.array([amount for _, amount in samples])
     typical = np.median(measured)
     results = [
         _errors("model", seen.latency_ms, truth, float(((seen.lower_ms <= truth) & (truth <= seen.upper_ms)).mean()))
@@ -191,13 +231,14 @@ def _errors(predictor: str, predicted: np.ndarray, truth: np.ndarray, coverage90
     from scipy.stats import kendalltau, spearmanr
 
     wrong = np.abs(predicted / truth - 1)
+    has_order = len(set(predicted.tolist())) > 1 and len(set(truth.tolist())) > 1
     return HeldOut(
         predictor=predictor,
         mape=float(wrong.mean()),
         within5=float((wrong <= 0.05).mean()),
         within10=float((wrong <= 0.1).mean()),
-        spearman=float(spearmanr(predicted, truth).statistic),
-        kendall=float(kendalltau(predicted, truth).statistic),
+        spearman=float(spearmanr(predicted, truth).statistic) if has_order else None,
+        kendall=float(kendalltau(predicted, truth).statistic) if has_order else None,
         coverage90=coverage90,
     )
 

@@ -25,6 +25,7 @@ from profilers.device import DeviceSpec
 from profilers.errors import ProfileFailure
 from profilers.measurement import BudgetVerdict, LatencyEstimate, Measurement, verdict
 from search_spaces.candidate import Candidate
+from search_spaces.layer import Signature
 from search_spaces.layers import num_macs, num_params, state_bytes
 
 Seconds = tuple[tuple[str, float], ...]
@@ -130,6 +131,10 @@ class Workbench(Protocol):
         """Where the weights of a trial are."""
         ...
 
+    def kernel_seconds(self, candidates: Sequence[Candidate], phase: str) -> Mapping[Signature, float]:
+        """Seconds of the kernels of compiled candidates, by the layers they serve, as far as that is known."""
+        ...
+
     def remember(
         self, trial: int, stage: str, work: Callable[[], tuple[Mapping[str, Any] | None, float]]
     ) -> tuple[Mapping[str, Any] | None, float]:
@@ -153,16 +158,13 @@ def screen_candidate(proposal: Proposal, bench: Workbench) -> Proposal | Afforda
     screened = bench.screen(proposal.trial, proposal.candidate)
     if screened.answer not in ("ruled_out", "trusted"):
         return proposal
-    assert screened.estimate is not None, "what is not measured was predicted"
+    assert screened.budget is not None, "what is not measured was held against a budget"
     cost = predicted_cost(proposal.candidate, screened, bench.phases[0])
     if screened.answer == "trusted":
-        # Budgets on what no model predicts, memory for instance, are met by measurement alone.
+        # A budget on what no model predicts is met by measurement alone.
         is_affordable = budget_verdict(bench.budgets, cost) == "meets"
         return Affordable(proposal=proposal, cost=cost, seconds=()) if is_affordable else proposal
-    reason = (
-        f"predicted {screened.estimate.latency_ms:.4g} ms, {screened.estimate.lower_ms:.4g} to"
-        f" {screened.estimate.upper_ms:.4g}; {screened.phase}={screened.maximum_ms:.4g}ms allowed; not measured"
-    )
+    reason = f"predicted {screened.prediction}; {screened.budget} allowed; not measured"
     return Stopped(proposal=proposal, outcome=Outcome.PREDICTED_OVER_BUDGET, reason=reason, cost=cost, seconds=())
 
 
@@ -178,6 +180,7 @@ def predicted_cost(candidate: Candidate, screened: Screened, primary: str) -> Ca
         tuned_coverage=None,
         parity_max_abs=None,
         state_bytes=state_bytes(candidate, primary),
+        predicted_amounts=screened.amounts,
     )
 
 

@@ -140,6 +140,7 @@ def run_study(
                     ledger=ledger,
                     watcher=watcher,
                     trusts=config.search.measure == "unsure",
+                    kernel_seconds=bench.kernel_seconds,
                 )
             with open_optuna_study(config, task.direction) as study:
                 ended_because = run_search(config, space, study, ledger, bench, watcher)

@@ -8,7 +8,7 @@ from typing import Any
 
 from nas.budget import Budget
 from nas.errors import NasError
-from nas.gates.budget import budget_verdict, explain_miss
+from nas.gates.budget import budget_verdict, explain_miss, rounded_amount
 from nas.gates.publish import MIN_TUNED_COVERAGE
 from nas.gates.slices import worst_slice
 from nas.ledger import Ledger, StageResult
@@ -145,7 +145,12 @@ def _late_chapters(record: TrialRecord, source: int, ledger: Ledger, test: Stage
 
 def _audited(detail: Mapping[str, Any]) -> str:
     answer = "trusted" if detail.get("answer") == "trusted" else "ruled out"
-    return f"{_phase_of(detail)}predicted {detail['predicted_ms']:.3g} ms and {answer}, measured as a check"
+    seen = (
+        f"{detail['predicted_ms']:.3g} ms"
+        if "predicted_ms" in detail
+        else f"{detail['metric']} of {rounded_amount(detail['metric'], detail['predicted'])}"
+    )
+    return f"{_phase_of(detail)}predicted {seen} and {answer}, measured as a check"
 
 
 def _rung(rung: Rung) -> str:

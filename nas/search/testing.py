@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,8 @@ from profilers.statistics import summarise
 from profilers.testing import FAKE_DEVICE
 from search_spaces.candidate import Candidate, TensorSpec
 from search_spaces.conv_attention import ConvAttentionSpace, StageOptions
-from search_spaces.layers import num_macs
+from search_spaces.layer import Signature
+from search_spaces.layers import layers_of, num_macs
 
 NUM_EXAMPLES = 360
 """Examples behind every made-up score; those of digits' val split."""
@@ -74,6 +75,7 @@ class Script:
         second_looks_of: (phase, looks) of phases whose second looks are otherwise.
         spread: relative half-width of the blocks about the latency.
         tuned_coverage, model_bytes, peak_memory_bytes: of its artifacts.
+        energy_mj: of one inference; None on a device that cannot tell.
         tuned_coverages: (phase, coverage) of phases that are tuned otherwise.
         num_right: right answers on val, of `NUM_EXAMPLES`; one less on test.
         num_right_long: after long training; None for five more.
@@ -92,6 +94,7 @@ class Script:
     tuned_coverages: tuple[tuple[str, float], ...] = ()
     model_bytes: int = 1 << 20
     peak_memory_bytes: int = 1 << 25
+    energy_mj: float | None = None
     num_right: int = 300
     num_right_long: int | None = None
     train_failure: TrainFailure | None = None
@@ -131,6 +134,7 @@ class FakeWorkbench:
             simulate a crash or a kill at that stage.
         calls: (stage, candidate id) of everything it was asked to do.
         phase_calls: (stage, phase) of what was asked of one phase.
+        kernel_times: seconds of kernels, by the layers they serve.
     """
 
     folder: Path
@@ -148,6 +152,7 @@ class FakeWorkbench:
     num_known_kernels: int = 0
     is_closed: bool = False
     screener: Screener | None = None
+    kernel_times: dict[Signature, float] = field(default_factory=dict)
     _scripts: dict[str, Script] = field(default_factory=dict)
     _num_looks: dict[tuple[str, str], int] = field(default_factory=dict)
 
@@ -274,6 +279,11 @@ class FakeWorkbench:
             return CompileFailure(reason=script.onnx_failure, tune_s=0.0, compile_s=COMPILE_S)
         return self._artifact(candidate, phase, "onnxruntime", folder, script)
 
+    def kernel_seconds(self, candidates: Sequence[Candidate], phase: str) -> Mapping[Signature, float]:
+        """What `kernel_times` knows of the candidates' layers."""
+        needed = {layer.signature for candidate in candidates for layer in layers_of(candidate, phase)}
+        return {signature: seconds for signature, seconds in self.kernel_times.items() if signature in needed}
+
     def remember(
         self, trial: int, stage: str, work: Callable[[], tuple[Mapping[str, Any] | None, float]]
     ) -> tuple[Mapping[str, Any] | None, float]:
@@ -331,6 +341,7 @@ class FakeWorkbench:
             spread=script.spread,
             artifact_digest=artifact.digest,
             peak_memory_bytes=script.peak_memory_bytes,
+            energy_mj=script.energy_mj,
             rejected_because=reason,
         )
 
@@ -342,6 +353,7 @@ def made_up_measurement(
     spread: float = 0.01,
     artifact_digest: str = "",
     peak_memory_bytes: int = 1 << 25,
+    energy_mj: float | None = None,
     rejected_because: str | None = None,
 ) -> Measurement:
     """A measurement whose blocks lie evenly within `spread` of the latency: always the same."""
@@ -359,6 +371,7 @@ def made_up_measurement(
         **asdict(summarise(blocks, noise=EVEN_NOISE)),
         first_inference_ms=2 * latency_ms,
         peak_memory_bytes=peak_memory_bytes,
+        energy_mj=energy_mj,
         parity_max_abs=1e-6,
         canary_drift=0.0,
         rejected_because=rejected_because,

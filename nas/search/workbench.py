@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from nas.budget import Budget, latency_budget
 from nas.compile import workers
 from nas.compile.compile_worker import BuiltFiles, CompileRequest
+from nas.compile.known_kernels import layer_seconds
 from nas.compile.onnx import export_onnx, onnx_artifact
 from nas.compile.tvm import Compiled, CompileFailure, CompileLimits, TvmCompiler
 from nas.compile.workers import WorkerFailure, WorkerPool
@@ -40,6 +41,8 @@ from profilers.lock import state_folder
 from profilers.looks import LOOKS, decide
 from profilers.measurement import FINALIST, BudgetVerdict, Measurement
 from search_spaces.candidate import Candidate
+from search_spaces.layer import Signature
+from search_spaces.layers import layers_of
 
 POLL_S = 0.1
 REHEARSAL_TIMEOUT_S = 120.0
@@ -88,6 +91,21 @@ class LocalWorkbench:
     def screen(self, trial: int, candidate: Candidate) -> Screened:
         """What the cost model says; nothing without a screener."""
         return UNKNOWN if self.screener is None else self.screener.judge(trial, candidate, self.budgets)
+
+    def kernel_seconds(self, candidates: Sequence[Candidate], phase: str) -> Mapping[Signature, float]:
+        """From the tuning database, by the plans of those candidates that were compiled before."""
+        networks = []
+        for candidate in candidates:
+            # `nas calibrate` compiles with the default seed, and the random weights are part of a plan's identity.
+            plans = (
+                self._compiler.known_plan(candidate, phase, seed=seed)
+                for seed in dict.fromkeys((self._config.search.seed, 0))
+            )
+            plan = next((plan for plan in plans if plan is not None), None)
+            if plan is not None:
+                networks.append((layers_of(candidate, phase), plan))
+        records = self._compiler.database.get(task.key for _, tasks in networks for task in tasks)
+        return layer_seconds(networks, {key: record.latency_s for key, record in records.items()})
 
     def compile(self, candidate: Candidate, phase: str, weights: Path | None = None) -> Compiled | CompileFailure:
         """Compiles one phase with random weights, or with those of a checkpoint."""

@@ -11,14 +11,36 @@ from typing import Any
 
 import numpy as np
 
-from profilers.cost_model.candidate_terms import CandidateEncoder
+from profilers.cost_model.candidate_terms import AMOUNTS, CandidateEncoder, Target
 from profilers.cost_model.interval import Errors
-from profilers.cost_model.model import CostModel
+from profilers.cost_model.kernel_times import KernelTimes
+from profilers.cost_model.model import MIN_SAMPLES, CostModel
 from profilers.cost_model.terms import CostModelError
 from profilers.json_file import write_json
 from search_spaces.candidate import Candidate, CandidateError
 
-_FORMAT = 1
+_FORMAT = 2
+_READABLE = (1, _FORMAT)
+"""Format 1 had latencies alone: it is read as a calibration without other costs and without known kernel times."""
+
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+Samples = tuple[tuple[Candidate, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AmountCalibration:
+    """A model of a cost besides the latency.
+
+    Attributes:
+        target: what is predicted.
+        samples: (candidate, amount in the target's unit).
+        model: the fit.
+    """
+
+    target: Target
+    samples: Samples
+    model: CostModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,19 +53,27 @@ class Calibration:
         encoder: which candidates it takes.
         samples: (candidate, latency in ms); the model can always be fitted again from these.
         model: the fit.
+        amounts: models of other costs, where they were measured.
     """
 
     fingerprint: str
     phase: str
     encoder: CandidateEncoder
-    samples: tuple[tuple[Candidate, float], ...]
+    samples: Samples
     model: CostModel
+    amounts: tuple[AmountCalibration, ...] = ()
 
     @classmethod
     def fit(
-        cls, *, fingerprint: str, phase: str, encoder: CandidateEncoder, samples: tuple[tuple[Candidate, float], ...]
+        cls,
+        *,
+        fingerprint: str,
+        phase: str,
+        encoder: CandidateEncoder,
+        samples: Samples,
+        amounts: Mapping[Target, Samples] | None = None,
     ) -> Calibration:
-        """Fits a model to the samples.
+        """Fits a model to the samples, and one to those of each other cost that was measured often enough.
 
         Raises:
             CostModelError: too few samples, a latency that is none, or an encoder of another phase.
@@ -52,7 +82,23 @@ class Calibration:
             raise CostModelError(f"the encoder is of phase {encoder.phase!r}, the latencies are of {phase!r}")
         encoded = encoder.encode([candidate for candidate, _ in samples])
         model = CostModel.fit(encoded, np.array([latency for _, latency in samples]))
-        return cls(fingerprint=fingerprint, phase=phase, encoder=encoder, samples=samples, model=model)
+        others = tuple(
+            AmountCalibration(target=target, samples=seen, model=fit_target(encoder, target, seen))
+            for target, seen in (amounts or {}).items()
+            if len(seen) >= MIN_SAMPLES
+        )
+        return cls(fingerprint=fingerprint, phase=phase, encoder=encoder, samples=samples, model=model, amounts=others)
+
+    def refitted(self, encoder: CandidateEncoder) -> Calibration:
+        """The same measurements seen through another encoder, one with other known kernel times for instance."""
+        return Calibration.fit(
+            fingerprint=self.fingerprint, phase=self.phase, encoder=encoder, samples=self.samples,
+            amounts={each.target: each.samples for each in self.amounts},
+        )  # fmt: skip
+
+    def amount(self, target: Target) -> AmountCalibration | None:
+        """The model of another cost; None where it was not measured."""
+        return next((each for each in self.amounts if each.target == target), None)
 
     @property
     def key(self) -> CalibrationKey:
@@ -75,26 +121,71 @@ class Calibration:
             "fingerprint": self.fingerprint,
             "phase": self.phase,
             "typical": list(self.encoder.typical),
-            "samples": [[json.loads(candidate.canonical_json()), latency] for candidate, latency in self.samples],
+            "typical_bytes": list(self.encoder.typical_bytes),
+            "kernel_times": None if self.encoder.kernel_times is None else self.encoder.kernel_times.to_json(),
+            "typical_s": self.encoder.typical_s,
+            "samples": _samples_to_json(self.samples),
             "model": model_to_json(self.model),
+            "amounts": {
+                each.target: {"samples": _samples_to_json(each.samples), "model": model_to_json(each.model)}
+                for each in self.amounts
+            },
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Calibration:
         """The inverse of `to_json`; anything else raises `KeyError`, `TypeError`, `ValueError` or `CandidateError`."""
-        if data["format"] != _FORMAT:
-            raise ValueError(f"format {data['format']!r}, this version reads {_FORMAT}")
+        if data["format"] not in _READABLE:
+            raise ValueError(f"format {data['format']!r}, this version reads {' and '.join(map(str, _READABLE))}")
+        is_old = data["format"] == 1
+        times = None if is_old or data["kernel_times"] is None else KernelTimes.from_json(data["kernel_times"])
         encoder = CandidateEncoder(
             space=str(data["space"]), space_version=int(data["space_version"]), ends=str(data["ends"]),
             typical=tuple(float(each) for each in data["typical"]), phase=str(data["phase"]),
+            typical_bytes=() if is_old else tuple(float(each) for each in data["typical_bytes"]),
+            kernel_times=times, typical_s=1.0 if is_old else _above_zero(data["typical_s"]),
         )  # fmt: skip
         return cls(
             fingerprint=str(data["fingerprint"]),
             phase=str(data["phase"]),
             encoder=encoder,
-            samples=tuple((Candidate.from_json(candidate), float(latency)) for candidate, latency in data["samples"]),
+            samples=_samples_from_json(data["samples"]),
             model=model_from_json(data["model"]),
-        )
+            amounts=() if is_old else tuple(
+                AmountCalibration(
+                    target=_target(name), samples=_samples_from_json(each["samples"]),
+                    model=model_from_json(each["model"]),
+                )
+                for name, each in data["amounts"].items()
+            ),
+        )  # fmt: skip
+
+
+def fit_target(encoder: CandidateEncoder, target: Target, samples: Samples) -> CostModel:
+    """A model of one cost; see `CostModel.fit`, which speaks of latencies but takes any number above zero."""
+    encoded = encoder.encode([candidate for candidate, _ in samples], target)
+    return CostModel.fit(encoded, np.array([amount for _, amount in samples]))
+
+
+def _samples_to_json(samples: Samples) -> list[list[Any]]:
+    return [[json.loads(candidate.canonical_json()), amount] for candidate, amount in samples]
+
+
+def _samples_from_json(rows: Any) -> Samples:
+    return tuple((Candidate.from_json(candidate), float(amount)) for candidate, amount in rows)
+
+
+def _above_zero(value: Any) -> float:
+    if not (np.isfinite(value) and value > 0):
+        raise ValueError(f"typical_s is {value!r}; allowed: finite, above 0")
+    return float(value)
+
+
+def _target(name: str) -> Target:
+    for target in AMOUNTS:
+        if target == name:
+            return target
+    raise ValueError(f"target {name!r} is unknown; allowed: {', '.join(AMOUNTS)}")
 
 
 def model_to_json(model: CostModel) -> dict[str, Any]:
@@ -178,7 +269,7 @@ def load(path: Path, key: CalibrationKey) -> Calibration:
         calibration = Calibration.from_json(json.loads(path.read_text()))
     except FileNotFoundError as error:
         raise CostModelError(f"{path}: there is no calibration{again}") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, CandidateError, RecursionError) as error:
+    except (*_UNREADABLE, CandidateError, CostModelError) as error:
         raise CostModelError(f"{path}: not a calibration that this version can read ({error!r}){again}") from error
     foreign = [
         f"{name} is {getattr(calibration.key, name)!r}, allowed here: {getattr(key, name)!r}"

@@ -309,7 +309,7 @@ def prefill_ms(candidate: Candidate) -> float:
 def screener_of(ledger: Ledger, calibrated: dict[str, Callable[[Candidate], float]]) -> Screener:
     models = [
         PhaseModel(
-            encoder=encoder_of(LARGE, phase), phase=phase, fingerprint="f", ledger=ledger,
+            encoder=encoder_of(LARGE, phase), phase=phase, ledger=ledger,
             calibrated=[(each, calibrated[phase](each)) for each in POOL] if phase in calibrated else (),
         )
         for phase in TIMED
@@ -335,7 +335,8 @@ def test_a_candidate_that_is_surely_over_one_budget_is_ruled_out_whatever_the_ot
     bench.budgets = budgets_at(WIDE_DECODE_MS, TIGHT_PREFILL_MS)
     bench.screener = screener_of(ledger, {DECODE: decode_ms, PREFILL: prefill_ms})
     screened = bench.screen(NOT_AUDITED, deep)
-    assert (screened.answer, screened.phase) == ("ruled_out", PREFILL)
+    assert screened.budget is not None
+    assert (screened.answer, screened.budget.phase) == ("ruled_out", PREFILL)
     record = evaluate(Proposal(trial=NOT_AUDITED, candidate=deep), bench)
     assert record.outcome is Outcome.PREDICTED_OVER_BUDGET
     assert f"{PREFILL}=" in str(record.error)

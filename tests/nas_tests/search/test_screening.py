@@ -62,7 +62,7 @@ def bench_with(
     )
     drawn = np.random.default_rng(0).normal(1.0, noise, num_calibrated)
     calibrated = [(each, latency_ms(each) * float(by)) for each, by in zip(CANDIDATES, drawn, strict=False)]
-    model = PhaseModel(encoder=ENCODER, phase="infer", fingerprint="f", ledger=ledger, calibrated=calibrated)
+    model = PhaseModel(encoder=ENCODER, phase="infer", ledger=ledger, calibrated=calibrated)
     bench.screener = Screener([model], seed=0, ledger=ledger, trusts=trusts)
     return bench
 

@@ -66,7 +66,7 @@ def damaged() -> list[str]:
     data = CALIBRATION.to_json()
     model = data["model"]
     return [
-        "", "[]", "{}", "null", '{"format": 1', json.dumps({**data, "format": 2}),
+        "", "[]", "{}", "null", '{"format": 1', json.dumps({**data, "format": 3}),
         json.dumps({**data, "model": {**model, "typical_ms": float("nan")}}),
         json.dumps({**data, "model": {**model, "typical_ms": -1.0}}),
         json.dumps({**data, "model": {**model, "predictor": "oracle"}}),
