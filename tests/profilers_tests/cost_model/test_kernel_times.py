@@ -6,7 +6,9 @@ import dataclasses
 import json
 import random
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,7 +55,7 @@ def test_known_times_tell_networks_apart_that_look_alike_to_the_layer_terms(monk
     plain = CandidateEncoder.from_candidates(SOME, "infer")
     known = plain.with_kernel_times(of(kernels, seconds), SOME)
     took = {each.signature: each_s for each, each_s in zip(kernels, seconds, strict=True)}
-    latency = {each.candidate_id: 1e3 * sum(took[l.signature] for l in networks[each.candidate_id]) for each in SOME}
+    latency = {each.candidate_id: 1e3 * _seconds(took, networks[each.candidate_id]) for each in SOME}
     samples = tuple((each, latency[each.candidate_id]) for each in SOME[:20])
     unseen = sorted(SOME[20:], key=lambda each: latency[each.candidate_id])
     two = [unseen[0], unseen[-1]]
@@ -180,7 +182,7 @@ def test_a_model_refuses_other_times_than_those_it_was_fitted_with_until_it_is_f
     assert times is not None
     faster = KernelTimes(kernels=tuple(dataclasses.replace(each, seconds=each.seconds / 2) for each in times.kernels))
     encoder = made.encoder.with_kernel_times(faster, SOME[:50])
-    with pytest.raises(CostModelError, match="the model was fitted to .* known kernel times .*; calibrate again"):
+    with pytest.raises(CostModelError, match=r"the model was fitted to .* known kernel times .*; calibrate again"):
         made.model.predict(encoder.encode(SOME[:2]))
     again = made.refitted(encoder)
     assert again.samples == made.samples
@@ -206,7 +208,8 @@ def test_a_calibration_of_the_first_format_is_read_as_latencies_alone(tmp_path: 
 @pytest.mark.parametrize(
     "change",
     [
-        {"kernel_times": []}, {"kernel_times": [[["conv"], "conv", 1, 1, -1.0]]}, {"kernel_times": [[[0.5], "c", 1, 1, 1]]},
+        {"kernel_times": []}, {"kernel_times": [[["conv"], "conv", 1, 1, -1.0]]},
+        {"kernel_times": [[[0.5], "c", 1, 1, 1]]},
         {"typical_s": 0.0}, {"typical_s": float("nan")}, {"amounts": {"charm": {}}}, {"amounts": {"energy_mj": {}}},
     ],
 )  # fmt: skip
@@ -255,3 +258,7 @@ def test_ten_thousand_candidates_with_known_times_take_no_two_seconds_and_one_no
     for candidate in SOME[:100]:
         made.encoder.encode([candidate])
     assert (time.process_time() - started) / 100 < 1e-3
+
+
+def _seconds(took: Mapping[Any, float], layers: Sequence[Layer]) -> float:
+    return sum(took[layer.signature] for layer in layers)
