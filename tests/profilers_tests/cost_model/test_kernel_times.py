@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import random
 import time
@@ -14,6 +15,7 @@ import pytest
 from profilers.cost_model import candidate_terms
 from profilers.cost_model.candidate_terms import CandidateEncoder, Target
 from profilers.cost_model.kernel_times import KernelTimes
+from profilers.cost_model.model import CostModel
 from profilers.cost_model.store import Calibration, load, save
 from profilers.cost_model.terms import CostModelError
 from search_spaces.candidate import BlockSpec, Candidate
@@ -23,9 +25,8 @@ from search_spaces.layers import layers_of
 from search_spaces.space import RandomSuggest
 
 SPACE = ConvAttentionSpace(BlockSpec.of("image", channels=1, height=8, width=8), BlockSpec.of("classifier", classes=10))
-SOME = list(
-    {each.candidate_id: each for each in (SPACE.sample(RandomSuggest(random.Random(n))) for n in range(260))}.values()
-)
+DRAWN = [SPACE.sample(RandomSuggest(random.Random(number))) for number in range(260)]
+SOME = list({each.candidate_id: each for each in DRAWN}.values())
 ENCODER = CandidateEncoder.from_candidates(SOME, "infer")
 
 
@@ -52,8 +53,8 @@ def test_known_times_tell_networks_apart_that_look_alike_to_the_layer_terms(monk
     monkeypatch.setattr(candidate_terms, "layers_of", lambda candidate, phase: networks[candidate.candidate_id])
     plain = CandidateEncoder.from_candidates(SOME, "infer")
     known = plain.with_kernel_times(of(kernels, seconds), SOME)
-    took = {each.signature: each_s for each, each_s in zip(kernels, seconds, strict=True)}
-    latency = {each.candidate_id: 1e3 * sum(took[l.signature] for l in networks[each.candidate_id]) for each in SOME}
+    times = of(kernels, seconds)
+    latency = {each.candidate_id: 1e3 * times.seconds_of(networks[each.candidate_id]) for each in SOME}
     samples = tuple((each, latency[each.candidate_id]) for each in SOME[:20])
     unseen = sorted(SOME[20:], key=lambda each: latency[each.candidate_id])
     two = [unseen[0], unseen[-1]]
@@ -149,6 +150,7 @@ def samples_of(target: Target, num: int = 40) -> tuple[tuple[Candidate, float], 
 OTHERS: tuple[Target, ...] = ("model_bytes", "peak_memory_bytes", "energy_mj")
 
 
+@functools.cache
 def calibration() -> Calibration:
     return Calibration.fit(
         fingerprint="abc", phase="infer", encoder=timed(), samples=samples_of("latency_ms"),
@@ -162,15 +164,14 @@ def test_a_calibration_keeps_the_times_it_was_fitted_with_and_predicts_the_same_
     known = load(tmp_path / "c.json", made.key)
     assert known.encoder == made.encoder
     assert known.encoder.kernel_times is not None
-    for encoder, model, other in (
-        (known.encoder, known.model, made.model),
-        *((known.encoder, a.model, b.model) for a, b in zip(known.amounts, made.amounts, strict=True)),
-    ):
-        target = next((each.target for each in known.amounts if each.model is model), "latency_ms")
-        encoded = encoder.encode(SOME, target)
-        assert np.array_equal(
-            model.predict(encoded).upper_ms, other.predict(made.encoder.encode(SOME, target)).upper_ms
+    models: dict[Target, tuple[CostModel, CostModel]] = {"latency_ms": (known.model, made.model)}
+    models |= {a.target: (a.model, b.model) for a, b in zip(known.amounts, made.amounts, strict=True)}
+    assert len(models) == 4
+    for target, (read, fitted) in models.items():
+        seen, expected = (
+            model.predict(each.encoder.encode(SOME, target)) for model, each in ((read, known), (fitted, made))
         )
+        assert np.array_equal(seen.upper_ms, expected.upper_ms)
     assert [each.samples for each in known.amounts] == [each.samples for each in made.amounts]
 
 
@@ -180,7 +181,7 @@ def test_a_model_refuses_other_times_than_those_it_was_fitted_with_until_it_is_f
     assert times is not None
     faster = KernelTimes(kernels=tuple(dataclasses.replace(each, seconds=each.seconds / 2) for each in times.kernels))
     encoder = made.encoder.with_kernel_times(faster, SOME[:50])
-    with pytest.raises(CostModelError, match="the model was fitted to .* known kernel times .*; calibrate again"):
+    with pytest.raises(CostModelError, match=r"fitted to .* known kernel times .*; calibrate again"):
         made.model.predict(encoder.encode(SOME[:2]))
     again = made.refitted(encoder)
     assert again.samples == made.samples
@@ -206,7 +207,8 @@ def test_a_calibration_of_the_first_format_is_read_as_latencies_alone(tmp_path: 
 @pytest.mark.parametrize(
     "change",
     [
-        {"kernel_times": []}, {"kernel_times": [[["conv"], "conv", 1, 1, -1.0]]}, {"kernel_times": [[[0.5], "c", 1, 1, 1]]},
+        {"kernel_times": []}, {"kernel_times": [[["conv"], "conv", 1, 1, -1.0]]}, 
+        {"kernel_times": [[[0.5], "c", 1, 1, 1]]},
         {"typical_s": 0.0}, {"typical_s": float("nan")}, {"amounts": {"charm": {}}}, {"amounts": {"energy_mj": {}}},
     ],
 )  # fmt: skip
