@@ -11,7 +11,7 @@ import pytest
 from nas.ledger import Ledger
 from nas.search.calibration import CalibrationError, CalibrationResult, calibrate, key_of, save_plot
 from nas.search.progress import Silent
-from nas.search.screener import known_calibration, open_screener, random_candidates
+from nas.search.screener import known_calibration, open_screener, random_candidates, with_times_of_now
 from nas.search.testing import FakeWorkbench, Script, SmallSpace
 from profilers.cost_model.store import save
 from search_spaces.candidate import BlockSpec, Candidate
@@ -121,3 +121,71 @@ def test_a_damaged_calibration_is_noted_and_not_used(tmp_path: Path, monkeypatch
     assert known_calibration(SPACE, "infer", "abc", Notes()) is None
     assert len(notes) == 1
     assert "the calibration is not used" in notes[0]
+
+
+# Other costs, and kernels that are known
+
+
+def everything(candidate: Candidate) -> Script:
+    layers = layers_of(candidate)
+    weights = sum(each.weight_bytes for each in layers)
+    return Script(
+        look=law_ms(candidate), model_bytes=60_000 + 3_000 * len(layers) + weights, peak_memory_bytes=2 * weights,
+        energy_mj=0.1 + num_macs(candidate) / 1e7,
+    )  # fmt: skip
+
+
+def test_each_cost_that_was_measured_is_predicted_and_tested_on_unseen_candidates(tmp_path: Path) -> None:
+    result = run(tmp_path, everything)
+    errors = {target: each[0] for target, each in result.other_held_out}
+    assert list(errors) == ["model_bytes", "peak_memory_bytes", "energy_mj"]
+    assert all(each.predictor == "model" and each.within10 > 0.9 for each in errors.values())
+    for each in result.calibration.amounts:
+        assert len(each.samples) == 20
+
+
+def test_energy_that_the_device_cannot_tell_is_not_predicted(tmp_path: Path) -> None:
+    result = run(tmp_path, tests=5)
+    assert [each.target for each in result.calibration.amounts] == ["model_bytes", "peak_memory_bytes"]
+    constant = dict(result.other_held_out)["model_bytes"][0]
+    assert constant.mape < 0.02
+    assert constant.spearman is None, "sizes that are all equal have no order"
+
+
+def timed_bench(folder: Path, ledger: Ledger, factor: float = 1.0) -> FakeWorkbench:
+    candidates = random_candidates(SPACE, 60, seed=5)
+    layers = {each.signature: each for candidate in candidates for each in layers_of(candidate)}
+    times = {signature: factor * (1e-6 + each.num_macs / 4e10) for signature, each in layers.items()}
+    return FakeWorkbench(
+        folder=folder, ledger=ledger, script=lambda each: Script(look=law_ms(each)), kernel_times=times
+    )
+
+
+def test_a_calibration_knows_the_kernels_of_the_candidates_it_was_fitted_to_and_no_others(tmp_path: Path) -> None:
+    with Ledger(f"sqlite:///{tmp_path}/l.db") as ledger:
+        bench = timed_bench(tmp_path, ledger)
+        result = calibrate(SPACE, bench, "abc", Silent(), num_samples=12, num_tests=15, seed=0)
+    times = result.calibration.encoder.kernel_times
+    assert times is not None
+    fitted = {layer.signature for candidate, _ in result.calibration.samples for layer in layers_of(candidate)}
+    assert {each.signature for each in times.kernels} <= fitted
+    tested = [layers_of(candidate) for candidate, _ in result.tested]
+    assert result.known_share == pytest.approx(np.mean([times.known_share(layers) for layers in tested]))
+    assert 0.3 < result.known_share < 1.0
+
+
+def test_a_calibration_is_fitted_again_only_when_kernels_take_another_time_now(tmp_path: Path) -> None:
+    with Ledger(f"sqlite:///{tmp_path}/l.db") as ledger:
+        bench = timed_bench(tmp_path, ledger)
+        made = calibrate(SPACE, bench, "abc", Silent(), num_samples=12, num_tests=0, seed=0).calibration
+        assert with_times_of_now(made, SPACE, bench.kernel_seconds) is made
+        again = with_times_of_now(made, SPACE, timed_bench(tmp_path, ledger, factor=0.5).kernel_seconds)
+        gone = with_times_of_now(made, SPACE, FakeWorkbench(folder=tmp_path).kernel_seconds)
+    assert made.encoder.kernel_times is not None and again.encoder.kernel_times is not None
+    halves = zip(again.encoder.kernel_times.kernels, made.encoder.kernel_times.kernels, strict=True)
+    assert all(now.seconds == pytest.approx(before.seconds / 2) for now, before in halves)
+    assert again.samples == made.samples
+    assert gone.encoder.kernel_times is None
+    for each in (again, gone):
+        encoded = each.encoder.encode(random_candidates(SPACE, 3, seed=8))
+        assert np.isfinite(each.model.predict(encoded).latency_ms).all()

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 
 from nas.budget import parse_budget, resolve_budgets
-from nas.gates.budget import predicted_violations
+from nas.gates.budget import predicted_violations, violations
 from nas.ledger import Ledger
 from nas.search import screening
+from nas.search.audit_run import latency_audit
 from nas.search.candidate_source import SpaceSource
 from nas.search.cost import Cost
 from nas.search.finalists import front_members, front_of, least_violating, settle_front
@@ -20,15 +22,15 @@ from nas.search.history import read_history
 from nas.search.loop import known_result, run_search
 from nas.search.pipeline import Proposal, evaluate
 from nas.search.progress import Silent
-from nas.search.screener import encoder_of, random_candidates
-from nas.search.screening import AUDIT_EVENT, LEAST_MEASURED, PhaseModel, Screener, is_audited
+from nas.search.screener import encoder_of, open_screener, random_candidates
+from nas.search.screening import AUDIT_EVENT, LEAST_MEASURED, PhaseModel, Screener, is_audited, measured_amounts
 from nas.search.screening_report import screening_report
 from nas.search.study import open_optuna_study
 from nas.search.testing import FakeWorkbench, Script
 from nas.trial import Outcome, TrialRecord
 from search_spaces.candidate import BlockSpec, Candidate
 from search_spaces.conv_attention import ConvAttentionSpace
-from search_spaces.layers import num_macs
+from search_spaces.layers import layers_of, num_macs
 from tests.nas_tests.search.small_studies import configure
 
 SPACE = ConvAttentionSpace(BlockSpec.of("image", channels=1, height=8, width=8), BlockSpec.of("classifier", classes=10))
@@ -311,3 +313,149 @@ def test_the_sampler_takes_a_trusted_latency_for_the_point_and_learns_no_cost_fr
         assert not np.isnan(history.costs).any()
         assert all(excess <= 0 for trial in trials for excess in trial.constraints.values())
         assert bench.num_calls("compile") < 20
+
+
+# Budgets on memory and model size
+
+
+def memory_bytes(candidate: Candidate) -> int:
+    return 2_000_000 + 3 * sum(layer.weight_bytes for layer in layers_of(candidate))
+
+
+BY_MEMORY = sorted(CANDIDATES, key=memory_bytes)
+MIDDLE = memory_bytes(BY_MEMORY[40])
+
+
+def bench_of_memory(
+    folder: Path,
+    ledger: Ledger,
+    *budgets: str,
+    metric: Literal["model_bytes", "peak_memory_bytes"] = "peak_memory_bytes",
+    factor: float = 1.0,
+    trusts: bool = False,
+    num_calibrated: int = 40,
+) -> FakeWorkbench:
+    """Latencies of everybody are within their budget; `factor` is how far the models are off in the other cost."""
+    bench = bench_with(folder, ledger, trusts=trusts)
+    bench.budgets = resolve_budgets(map(parse_budget, ("infer=1000ms", *budgets)), ["infer"])
+
+    def script(candidate: Candidate) -> Script:
+        amount = int(factor * memory_bytes(candidate))
+        return Script(look=latency_ms(candidate), model_bytes=amount, peak_memory_bytes=amount)
+
+    bench.script = script
+    calibrated = [(each, float(memory_bytes(each))) for each in CANDIDATES[:num_calibrated]]
+    assert bench.screener is not None
+    bench.screener = Screener(
+        list(bench.screener.models.values()), seed=0, ledger=ledger, trusts=trusts,
+        amounts=[
+            PhaseModel(encoder=ENCODER, phase="infer", ledger=ledger, calibrated=calibrated, target=metric)
+        ],
+    )  # fmt: skip
+    return bench
+
+
+@pytest.mark.parametrize(
+    ("name", "metric"), [("memory", "peak_memory_bytes"), ("model", "model_bytes")]
+)  # fmt: skip
+def test_a_candidate_surely_over_a_budget_on_bytes_is_not_compiled_and_its_prediction_is_marked_as_one(
+    tmp_path: Path, ledger: Ledger, name: str, metric: Literal["model_bytes", "peak_memory_bytes"]
+) -> None:
+    bench = bench_of_memory(tmp_path, ledger, f"{name}={MIDDLE}B", metric=metric)
+    record = evaluate(Proposal(trial=TRIAL, candidate=BY_MEMORY[-1]), bench)
+    assert record.outcome is Outcome.PREDICTED_OVER_BUDGET
+    assert bench.calls == []
+    assert record.cost is not None and record.error is not None
+    assert f"{name}=" in record.error and record.error.endswith("allowed; not measured")
+    assert (record.cost.model_bytes, record.cost.peak_memory_bytes) == (None, None)
+    guess = record.cost.predicted(metric)
+    assert guess is not None
+    assert guess.lower > MIDDLE
+    assert guess.value == pytest.approx(memory_bytes(BY_MEMORY[-1]), rel=0.1)
+    assert not record.cost.is_measured
+    assert TrialRecord.from_json(record.to_json()) == record
+    taught = dict(predicted_violations(bench.budgets, record.cost))
+    assert taught[str(bench.budgets[1])] > 0
+    assert measured_amounts([record], metric) == []
+
+
+def test_a_candidate_that_may_meet_a_memory_budget_is_measured(tmp_path: Path, ledger: Ledger) -> None:
+    bench = bench_of_memory(tmp_path, ledger, f"memory={MIDDLE}B")
+    assert evaluate(Proposal(trial=TRIAL, candidate=BY_MEMORY[5]), bench).outcome is Outcome.SCORED
+    assert bench.num_calls("compile") == 1
+
+
+def test_what_is_ruled_out_for_its_memory_is_audited_as_for_its_latency(tmp_path: Path, ledger: Ledger) -> None:
+    bench = bench_of_memory(tmp_path, ledger, f"memory={MIDDLE}B", factor=0.01)
+    ledger.record(evaluate(Proposal(trial=AUDITED_TRIAL, candidate=BY_MEMORY[-1]), bench))
+    (event,) = ledger.events(AUDIT_EVENT)
+    assert (event.detail["metric"], event.detail["answer"]) == ("peak_memory_bytes", "ruled_out")
+    report = screening_report(ledger)
+    assert (report.num_audited, report.num_wrong) == (1, 1)
+    assert latency_audit(ledger, "infer") is None, "bytes are not compared with latencies"
+
+
+def test_memory_measured_in_the_study_is_learned_from(tmp_path: Path, ledger: Ledger) -> None:
+    bench = bench_of_memory(tmp_path, ledger, f"memory={MIDDLE}B", num_calibrated=0)
+    for trial, candidate in enumerate(CANDIDATES[:LEAST_MEASURED]):
+        assert bench.screen(TRIAL, BY_MEMORY[-1]).answer == "pass"
+        ledger.record(evaluate(Proposal(trial=trial, candidate=candidate), bench))
+    assert bench.screen(TRIAL, BY_MEMORY[-1]).answer == "ruled_out"
+
+
+def test_a_memory_budget_that_is_surely_met_is_trusted_where_there_is_a_model(tmp_path: Path, ledger: Ledger) -> None:
+    bench = bench_of_memory(tmp_path, ledger, f"memory={10 * MIDDLE}B", trusts=True)
+    record = evaluate(Proposal(trial=TRIAL, candidate=BY_MEMORY[0]), bench)
+    assert record.outcome is Outcome.SCORED
+    assert [stage for stage, _ in bench.calls] == ["train"]
+    assert record.cost is not None
+    assert record.cost.peak_memory_bytes is None
+    assert all(excess < 0 for _, excess in violations(bench.budgets, record.cost))
+
+
+def test_near_a_memory_budget_and_without_a_model_of_another_budget_nothing_is_trusted(
+    tmp_path: Path, ledger: Ledger
+) -> None:
+    far = bench_of_memory(tmp_path, ledger, f"memory={10 * MIDDLE}B", trusts=True)
+    (guess,) = far.screen(TRIAL, BY_MEMORY[10]).amounts
+    near = bench_of_memory(tmp_path, ledger, f"memory={round(guess.value)}B", trusts=True)
+    assert near.screen(TRIAL, BY_MEMORY[10]).answer == "pass"
+    other = bench_of_memory(tmp_path, ledger, f"memory={10 * MIDDLE}B", "model=1GB", trusts=True)
+    assert other.screen(TRIAL, BY_MEMORY[0]).answer == "pass"
+
+
+def test_a_trusted_network_whose_measured_memory_misses_is_not_published(tmp_path: Path) -> None:
+    with Ledger(f"sqlite:///{tmp_path}/study.db") as ledger:
+        bench = bench_of_memory(tmp_path, ledger, f"memory={10 * MIDDLE}B", factor=50.0, trusts=True)
+        ledger.record(evaluate(Proposal(trial=TRIAL, candidate=BY_MEMORY[0]), bench))
+        settled = settle_front(ledger.records(), "maximize", bench, ledger, tmp_path / "scratch", Silent())
+        assert settled.finalists == ()
+        assert "misses: memory=" in settled.dropped[0].reason
+
+
+def test_what_a_study_of_several_phases_keeps_is_of_no_one_phase_and_is_not_learned(
+    tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NAS_CACHE_DIR", str(tmp_path / "cache"))
+    bench = bench_of_memory(tmp_path, ledger, f"memory={MIDDLE}B", num_calibrated=0)
+    for trial, candidate in enumerate(CANDIDATES[:LEAST_MEASURED]):
+        ledger.record(evaluate(Proposal(trial=trial, candidate=candidate), bench))
+    for phases, answer in ((("infer",), "ruled_out"), (("infer", "infer2"), "pass")):
+        screener = open_screener(SPACE, phases, "abc", seed=0, ledger=ledger, watcher=Silent())
+        assert screener.judge(TRIAL, BY_MEMORY[-1], bench.budgets).answer == answer
+
+
+def test_a_search_screens_by_memory_and_its_sampler_learns_why(tmp_path: Path) -> None:
+    budget = f"memory={memory_bytes(BY_MEMORY[20])}B"
+    config = configure(tmp_path / "study", trials=25, sampler="random", budgets=["infer=1000ms", budget])
+    with Ledger(config.storage_url) as ledger, open_optuna_study(config, "maximize") as study:
+        bench = bench_of_memory(config.results_dir, ledger, budget)
+        run_search(config, SPACE, study, ledger, bench, Silent())
+        screened = [each for each in ledger.records() if each.outcome is Outcome.PREDICTED_OVER_BUDGET]
+        assert len(screened) > 3
+        trials = {trial.number: trial for trial in study.get_trials()}
+        for record in screened:
+            assert trials[record.trial].constraints[str(bench.budgets[1])] > 0
+        for record in ledger.records():
+            if record.outcome is Outcome.SCORED:
+                assert record.cost is not None and record.cost.is_measured
