@@ -6,7 +6,7 @@ import json
 import pytest
 from hypothesis import given
 
-from nas.trial import Outcome, TrialRecord
+from nas.trial import CandidateCost, Outcome, PredictedAmount, TrialRecord
 from tests.nas_tests.trials import make_candidate, make_record, records
 
 
@@ -19,7 +19,10 @@ def test_every_field_of_a_trial_is_in_its_json() -> None:
     record = make_record(1, Outcome.STOPPED_EARLY)  # `rungs` is left out where there are none
     assert set(record.to_json()) == {field.name for field in dataclasses.fields(record)}
     assert record.cost is not None
-    assert set(record.cost.to_json()) == {field.name for field in dataclasses.fields(record.cost)}
+    guess = PredictedAmount(metric="model_bytes", value=2e6, lower=1e6, upper=3e6)  # left out where there are none
+    cost = dataclasses.replace(record.cost, predicted_amounts=(guess,))
+    assert set(cost.to_json()) == {field.name for field in dataclasses.fields(cost)}
+    assert CandidateCost.from_json(json.loads(json.dumps(cost.to_json()))) == cost
 
 
 @pytest.mark.parametrize("change", [{"surprise": 1}, {"outcome": "splendid"}, {"score": None}])
