@@ -72,6 +72,9 @@ SEARCH = MeasureProtocol()
 FINALIST = MeasureProtocol(num_processes=3, blocks_per_process=8, max_blocks_per_process=24, half_width=0.01)
 
 
+CAUSE_SEPARATOR = " and "
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
     """One timed block, raw.
@@ -81,7 +84,7 @@ class Block:
         latencies_ms: duration of each run of the block.
         cpu_over_wall: share of the block's wall time in which no thread waited for a processor: with
             one thread, processor time over wall time; with several, see `profilers.timing`.
-        dropped_because: why the block does not count; None when it does.
+        dropped_because: why the block does not count, several causes joined by `CAUSE_SEPARATOR`; None when it does.
     """
 
     process: int

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from profilers.intervals import Floats, half_width
-from profilers.measurement import Block
+from profilers.measurement import CAUSE_SEPARATOR, Block
 from profilers.noise import UNKNOWN_NOISE, Noise
 
 MAX_STARVED_SHARE = 0.2
@@ -43,7 +43,7 @@ def reject_for_drops(blocks: Sequence[Block], allowed: float = MAX_DROPPED_SHARE
     causes = [block.dropped_because for block in blocks if block.dropped_because is not None]
     if len(causes) > allowed * len(blocks):
         return (
-            f"{len(causes)} of {len(blocks)} blocks were disturbed (most often: {commonest_cause(causes)}), allowed:"
+            f"{len(causes)} of {len(blocks)} blocks were disturbed (most often: {common_causes(causes)}), allowed:"
             f" {allowed:.0%}; free the device of other work"
         )
     if len(blocks) - len(causes) < 2:
@@ -56,14 +56,22 @@ def reject_for_starvation(blocks: Sequence[Block]) -> str | None:
     return reject_for_drops(blocks, MAX_STARVED_SHARE)
 
 
-def commonest_cause(causes: Sequence[str]) -> str:
-    """The first of the commonest kind; causes that differ only in their numbers are of one kind.
+def common_causes(causes: Sequence[str]) -> str:
+    """What disturbed at least half of the blocks, or the commonest cause; causes that differ only in numbers are one.
 
-    >>> commonest_cause(["compute canary 4% slower", "CPU over wall 0.9", "CPU over wall 0.8"])
+    Args:
+        causes: of each dropped block, several joined by `CAUSE_SEPARATOR`.
+
+    >>> common_causes(["compute canary 4% slower", "CPU over wall 0.9", "CPU over wall 0.8"])
     'CPU over wall 0.9'
+    >>> common_causes(["compute canary 4% slower and bandwidth canary 9% slower", "bandwidth canary 8% slower"])
+    'bandwidth canary 9% slower and compute canary 4% slower'
     """
-    kinds = [re.sub(r"[\d.]+", "", cause) for cause in causes]
-    return causes[kinds.index(Counter(kinds).most_common(1)[0][0])]
+    parts = [part for cause in causes for part in cause.split(CAUSE_SEPARATOR)]
+    kinds = Counter(re.sub(r"[\d.]+", "", part) for part in parts)
+    first = {kind: next(part for part in parts if re.sub(r"[\d.]+", "", part) == kind) for kind in kinds}
+    ordered = [kind for kind, _ in kinds.most_common()]
+    return CAUSE_SEPARATOR.join(first[kind] for kind in ordered if kind == ordered[0] or 2 * kinds[kind] >= len(causes))
 
 
 def medians_by_process(blocks: Sequence[Block]) -> list[Floats]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from search_spaces.candidate import BlockSpec, Candidate, CandidateError
 from search_spaces.image_layers import IMAGE_BLOCKS, image_input
@@ -18,6 +19,9 @@ from search_spaces.vision_language_layers import (
     vision_language_state_bytes,
     vision_language_whole,
 )
+
+MAX_REMEMBERED = 10_000
+"""Placed blocks whose layers are remembered: some tens of megabytes at most."""
 
 
 def layers_of(candidate: Candidate, phase: str | None = None) -> tuple[Layer, ...]:
@@ -66,10 +70,20 @@ def placed_blocks(candidate: Candidate, phase: str | None = None) -> Iterator[Pl
     for shape, part in _routes(candidate, phase):
         for index in part:
             prefix = f"blocks.{index}" if index < len(candidate.blocks) else "head"
-            layers, shape_after = layers_of_block(parts[index], shape)
-            named = tuple(replace(layer, name=f"{prefix}.{layer.name}") for layer in layers)
-            yield PlacedBlock(index=index, block=parts[index], shape=shape, layers=named)
+            block = parts[index]
+            named, shape_after = _named_layers(block, tuple(type(value) for _, value in block.options), shape, prefix)
+            yield PlacedBlock(index=index, block=block, shape=shape, layers=named)
             shape = shape_after
+
+
+@lru_cache(maxsize=MAX_REMEMBERED)
+def _named_layers(block: BlockSpec, types: tuple[type, ...], shape: Shape, prefix: str) -> BlockLayers:
+    """`layers_of_block`, named by path from the network; remembered, as the candidates of a search share most blocks.
+
+    `types` are those of the options: 1, 1.0 and True are equal keys, and not all of them are allowed.
+    """
+    layers, shape_after = layers_of_block(block, shape)
+    return tuple(replace(layer, name=f"{prefix}.{layer.name}") for layer in layers), shape_after
 
 
 def every_block(candidate: Candidate) -> tuple[PlacedBlock, ...]:

@@ -100,6 +100,13 @@ class BudgetSampler(BaseSampler):
 
     def propose(self, study: Study, number: int) -> Choices:
         """The choices of trial `number`."""
+        from threadpoolctl import threadpool_limits
+
+        # One thread: matrices are small, and beside other work threads that wait for each other take ten times as long.
+        with threadpool_limits(limits=1, user_api="blas"):
+            return self._propose(study, number)
+
+    def _propose(self, study: Study, number: int) -> Choices:
         rng = self._rng(number)
         trials = [trial for trial in study.get_trials(deepcopy=False) if trial.number != number]
         history = self._history(study, trials)

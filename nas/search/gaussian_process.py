@@ -219,7 +219,9 @@ def _log_likelihood(
         factor = _cholesky(_kernel(setting, distances, products, is_apart), setting.noise)
     except np.linalg.LinAlgError:
         return -np.inf
-    half = np.linalg.solve(factor, values)
+    from scipy.linalg import solve_triangular  # a general solve would factorise the triangle once more
+
+    half = solve_triangular(factor, values, lower=True, check_finite=False)
     return float(-0.5 * half @ half - np.log(np.diag(factor)).sum()) + setting.log_prior
 
 

@@ -100,3 +100,22 @@ def test_values_alive_at_once_are_at_least_what_any_layer_reads_and_writes() -> 
     largest = max(layer.input_bytes + layer.output_bytes for layer in layers_of(candidate))
     assert largest == 4 * (3 * 48 + 16 * 48)
     assert activation_bytes(candidate) == 2 * largest
+
+
+def test_a_block_that_only_equals_one_seen_before_is_checked_anew() -> None:
+    """1, 1.0 and True are one key of a dictionary; only the first is a stride."""
+    assert layers_of(make_candidate(BlockSpec.of("stem", stride=1, width=16)))
+    for stride in (True, 1.0):
+        with pytest.raises(CandidateError, match="stride"):
+            layers_of(make_candidate(BlockSpec.of("stem", stride=stride, width=16)))
+
+
+def test_equal_blocks_in_two_places_are_named_by_their_places() -> None:
+    same = BlockSpec.of("inverted_residual", width=16, kernel=3, expansion=2)
+    for _ in range(2):
+        names = [
+            layer.name for layer in layers_of(make_candidate(BlockSpec.of("stem", stride=1, width=16), same, same))
+        ]
+        assert [name for name in names if name.startswith("blocks.1.")] == [
+            name.replace("blocks.2.", "blocks.1.") for name in names if name.startswith("blocks.2.")
+        ]

@@ -6,6 +6,7 @@ import numpy as np
 import optuna
 import pytest
 from optuna.trial import TrialState
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from nas.budget import parse_budget, resolve_budgets
 from nas.front import hypervolume
@@ -128,3 +129,19 @@ def test_a_latency_without_a_budget_is_an_objective() -> None:
 def test_costs_that_make_no_sense_are_refused(make_it: Callable[[], object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         make_it()
+
+
+def test_a_proposal_computes_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a measurement, threads that wait for each other made a proposal ten times as slow."""
+    seen: list[int] = []
+    propose = BudgetSampler._propose
+
+    def watched(self: BudgetSampler, study: optuna.Study, number: int) -> Choices:
+        seen.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+        return propose(self, study, number)
+
+    monkeypatch.setattr(BudgetSampler, "_propose", watched)
+    with threadpool_limits(limits=2, user_api="blas"):
+        searched(make(), 2)
+    assert seen
+    assert set(seen) == {1}
